@@ -1,0 +1,38 @@
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test check fix ci bench clean
+.DEFAULT_GOAL := help
+
+help:  ## what there is
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-7s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --disable-pip-version-check --no-input -c constraints.txt -e ".[dev]"
+	touch $(READY)
+
+demo: $(READY)  ## FedAvg, FedGPS and FedGPS-CF on the embedded digits, then the comparison
+	sh experiments/demo.sh $(BIN)/fedgps-ray
+
+test: $(READY)  ## the tests
+	$(BIN)/python -m pytest
+
+check: $(READY)  ## lint, types, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fix: $(READY)  ## mend what the linter can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+ci: check test  ## what CI runs
+
+bench: $(READY)  ## our time against hand-written PyTorch on this machine
+	$(BIN)/fedgps-ray bench
+
+clean:  ## remove the environment and demo results
+	rm -rf .venv runs

@@ -1,0 +1,1 @@
+"""From a results folder to tables and figures, with pandas."""

@@ -1,0 +1,1 @@
+"""Federated-learning experiments under data heterogeneity."""

@@ -1,0 +1,1 @@
+"""What a trial leaves on disk."""

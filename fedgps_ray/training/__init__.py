@@ -1,0 +1,1 @@
+"""The training loop, gradients, losses and evaluation."""
