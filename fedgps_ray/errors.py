@@ -8,9 +8,13 @@ class UserError(ValueError):
     """Something the user can mend: the message says what was given and what to do."""
 
 
+def nearest(given: str, known: Iterable[str]) -> str:
+    """Return " Did you mean 'x'?" for the known name nearest to a misspelt one, or nothing."""
+    near = difflib.get_close_matches(given, list(known), n=1)
+    return f" Did you mean '{near[0]}'?" if near else ""
+
+
 def unknown(kind: str, given: str, known: Iterable[str]) -> UserError:
     """Return an error for a name that does not exist, suggesting the nearest one."""
     names = list(known)
-    near = difflib.get_close_matches(given, names, n=1)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
-    return UserError(f"unknown {kind} '{given}'.{hint} Known: {', '.join(names)}")
+    return UserError(f"unknown {kind} '{given}'.{nearest(given, names)} Known: {', '.join(names)}")

@@ -12,5 +12,5 @@ def number(seed: int, purpose: str, round_index: int = 0, client: int = 0) -> in
 
 
 def stream(seed: int, purpose: str, round_index: int = 0, client: int = 0) -> np.random.Generator:
-    """Return a fresh generator; equal arguments give equal draws, different ones unrelated draws."""
+    """Return a fresh generator: equal arguments give equal draws, others unrelated ones."""
     return np.random.Generator(np.random.PCG64(number(seed, purpose, round_index, client)))

@@ -1,0 +1,184 @@
+"""Batches of normalised, augmented images as whole-batch tensor operations on the device."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Augment = Literal["none", "flip_crop", "crop", "crop_flip"]
+Rng = np.random.Generator
+T = TypeVar("T", bound=np.generic)
+PLAIN_BATCH = 256
+
+
+class Batch(NamedTuple):
+    """Network input, labels, and the local epoch it belongs to."""
+
+    x: Tensor
+    y: Tensor
+    epoch: int = 0
+
+
+class Draws(NamedTuple):
+    """One random window and mirror decision for each image."""
+
+    top: Tensor
+    left: Tensor
+    flip: Tensor
+
+
+@dataclass(frozen=True)
+class Images:
+    """Labelled 8-bit images on a device, and how they become network input.
+
+    `flip_crop` mirrors, then cuts a window out of the reflect-padded image; `crop` cuts it out of
+    the zero-padded image; `crop_flip` does the same and then mirrors.
+    """
+
+    pixels: Tensor  # examples x height x width x channels
+    labels: Tensor
+    scale: Tensor
+    shift: Tensor
+    augment: Augment = "none"
+
+    @property
+    def padding(self) -> int:
+        """Pixels added on each side before a window is cut: 4 for 32 x 32 images."""
+        return max(1, self.pixels.shape[2] // 8)
+
+    def draw(self, rng: Rng, size: int) -> Draws | None:
+        """Draw the augmentation of so many images."""
+        if self.augment == "none":
+            return None
+        device, top_end = self.pixels.device, 2 * self.padding + 1
+        windows = torch.from_numpy(rng.integers(top_end, size=(2, size))).to(device)
+        if self.augment == "crop":
+            flip = torch.zeros(size, dtype=torch.bool, device=device)
+        else:
+            flip = torch.from_numpy(rng.random(size) < 0.5).to(device)
+        return Draws(windows[0], windows[1], flip)
+
+    def take(self, index: Tensor, draws: Draws | None = None) -> Tensor:
+        """Return the images of an index as network input (channels-last memory)."""
+        picked = self.pixels.index_select(0, index) if draws is None else self._cut(index, draws)
+        x = picked.to(self.scale.dtype).mul_(self.scale).add_(self.shift)
+        return x.permute(0, 3, 1, 2)
+
+    def _cut(self, index: Tensor, draws: Draws) -> Tensor:
+        """Cut each image's window, pixel by pixel from its source; outside the image is black."""
+        _, height, width, channels = self.pixels.shape
+        rows, columns = self._sources(draws, height, width)
+        row_starts = (index[:, None] * height + rows.clamp(0, height - 1)) * width
+        places = row_starts[:, :, None] + columns.clamp(0, width - 1)[:, None, :]
+        picked = self.pixels.view(-1, channels).index_select(0, places.view(-1))
+        picked = picked.view(*places.shape, channels)
+        if self.augment != "flip_crop":
+            inside = _within(rows, height)[:, :, None] & _within(columns, width)[:, None, :]
+            picked.mul_(inside[..., None])
+        return picked
+
+    def _sources(self, draws: Draws, height: int, width: int) -> tuple[Tensor, Tensor]:
+        """Return from which row and column each pixel of the windows comes."""
+        rows, columns = self._span(draws.top, height), self._span(draws.left, width)
+        if self.augment == "flip_crop":
+            rows, columns = _reflect(rows, height), _reflect(columns, width)
+            return rows, torch.where(draws.flip[:, None], width - 1 - columns, columns)
+        return rows, torch.where(draws.flip[:, None], columns.flip(1), columns)
+
+    def _span(self, offset: Tensor, extent: int) -> Tensor:
+        return torch.arange(extent, device=offset.device) + offset[:, None] - self.padding
+
+
+def _reflect(place: Tensor, extent: int) -> Tensor:
+    return extent - 1 - (extent - 1 - place.abs()).abs()
+
+
+def _within(place: Tensor, extent: int) -> Tensor:
+    return (place >= 0) & (place < extent)
+
+
+def images(
+    pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]],
+    labels: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    normal: tuple[Sequence[float], Sequence[float]],
+    augment: Augment = "none",
+    to: tuple[torch.device, torch.dtype] = (torch.device("cpu"), torch.float32),
+) -> Images:
+    """Put arrays on a device; values become (v / 255 - mean) / std, channel by channel."""
+    device, dtype = to
+    mean, std = (torch.tensor(values, dtype=torch.float64) for values in normal)
+    # spread over a whole image: a multiplication along three channels only is ten times slower
+    scale, shift = (
+        v.to(device, dtype).expand(pixels.shape[1:]).contiguous()
+        for v in (1 / (255 * std), -mean / std)
+    )
+    return Images(_tensor(pixels).to(device), _tensor(labels).to(device), scale, shift, augment)
+
+
+def _tensor(array: np.ndarray[tuple[int, ...], np.dtype[T]]) -> Tensor:
+    """Wrap an array without copying, also one that may not be written to."""
+    if array.flags.writeable:
+        return torch.from_numpy(array)
+    return torch.frombuffer(memoryview(array.data).cast("B"), dtype=DTYPES[array.dtype.name]).view(
+        array.shape
+    )
+
+
+DTYPES = {"uint8": torch.uint8, "int64": torch.int64}
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Some examples of an image set, in batches."""
+
+    images: Images
+    index: Tensor
+    batch_size: int = PLAIN_BATCH
+    order_rng: Rng | None = None
+    augment_rng: Rng | None = None
+
+    def shuffled(self, epochs: int) -> Iterator[Batch]:
+        """Yield every example once an epoch in random order; the last batch may be smaller."""
+        assert self.order_rng is not None
+        assert self.augment_rng is not None
+        size = len(self.index)
+        for epoch in range(epochs):
+            order = self.index[
+                torch.from_numpy(self.order_rng.permutation(size)).to(self.index.device)
+            ]
+            draws = self.images.draw(self.augment_rng, size)
+            for start in range(0, size, self.batch_size):
+                here = slice(start, start + self.batch_size)
+                now = None if draws is None else Draws(*(d[here] for d in draws))
+                x = self.images.take(order[here], now)
+                yield Batch(x, self.images.labels[order[here]], epoch)
+
+    def plain(self) -> Iterator[Batch]:
+        """Yield every example once, in order, without augmentation."""
+        for chosen in self.index.split(PLAIN_BATCH):
+            yield Batch(self.images.take(chosen), self.images.labels[chosen])
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """The labelled noise images every client shares."""
+
+    images: Images
+    batch_size: int
+    rng: Rng
+
+    def draw(self) -> Batch:
+        """Return distinct images, drawn uniformly from the whole set whatever came before."""
+        size = len(self.images.labels)
+        chosen = self.rng.choice(size, min(self.batch_size, size), replace=False)
+        index = torch.from_numpy(chosen).to(self.images.labels.device)
+        x = self.images.take(index, self.images.draw(self.rng, len(index)))
+        return Batch(x, self.images.labels[index])
+
+    def plain(self) -> Iterator[Batch]:
+        """Yield the whole set once, in order, without augmentation."""
+        index = torch.arange(len(self.images.labels), device=self.images.labels.device)
+        return Batches(self.images, index).plain()

@@ -1,0 +1,89 @@
+"""The shared noise set of VHL and FedGPS: class-wise Gaussian images, or any labelled arrays."""
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from fedgps_ray import seeds
+from fedgps_ray.errors import UserError
+
+STRICT = ConfigDict(extra="forbid")
+NORMAL = ((0.5,), (0.25,))  # mean and std of every channel, whatever the real data set is
+DEFAULT_SIZE = 50_000
+Count = Annotated[int, Field(ge=1)]
+Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
+
+
+@dataclass(frozen=True, config=STRICT)
+class Noise:
+    """Gaussian noise around a random mean a class, drawn small and enlarged to the image size."""
+
+    kind: Literal["noise"] = "noise"
+    per_class: Count | None = None  # None: 50,000 images divided by the number of classes
+    latent_hw: Count = 8
+    noise_std: Annotated[float, Field(ge=0)] = 0.5
+    seed: int = 0
+    batch_size: Count = 128
+
+
+@dataclass(frozen=True, config=STRICT)
+class LabelledFile:
+    """Arrays x (8-bit images, channels last) and y of an .npz file, known by its content."""
+
+    kind: Literal["file"] = "file"
+    file: str = ""
+    sha256: str = ""
+    batch_size: Count = 128
+
+
+SurrogateSpec = Noise | LabelledFile
+
+
+def noise_images(how: Noise, num_classes: int, shape: tuple[int, int, int]) -> Labelled:
+    """Return 8-bit images of shape (height, width, channels) and their labels 0..C-1."""
+    per_class = how.per_class or max(1, DEFAULT_SIZE // num_classes)
+    pixels = np.empty((num_classes * per_class, *shape), np.uint8)
+    for label in range(num_classes):
+        first = label * per_class
+        pixels[first : first + per_class] = _one_class(how, label, per_class, shape)
+    return pixels, np.repeat(np.arange(num_classes, dtype=np.int64), per_class)
+
+
+def _one_class(how: Noise, label: int, size: int, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
+    height, width, channels = shape
+    rng = seeds.stream(how.seed, "surrogate images", client=label)
+    latent = (channels, how.latent_hw, how.latent_hw)
+    mean = rng.standard_normal(latent, np.float32)
+    drawn = mean + how.noise_std * rng.standard_normal((size, *latent), np.float32)
+    large = F.interpolate(
+        torch.from_numpy(drawn.astype(np.float32)), (height, width), mode="bilinear"
+    )
+    bytes_ = large.mul_(255).add_(0.5).clamp_(0, 255).to(torch.uint8)
+    return bytes_.permute(0, 2, 3, 1).numpy()
+
+
+def file_images(path: str, num_classes: int, shape: tuple[int, int, int]) -> Labelled:
+    """Read a labelled surrogate set; its images must have the shape of the real ones."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            x, y = _arrays(path, arrays)
+    except (OSError, ValueError) as problem:
+        raise UserError(f"cannot read the surrogate set {path}: {problem}") from problem
+    if x.dtype != np.uint8 or x.shape[1:] != shape:
+        wanted = f"uint8 images of shape {shape}"
+        raise UserError(f"{path}: x is {x.dtype} of shape {x.shape[1:]}; expected {wanted}")
+    if len(x) != len(y) or len(y) == 0 or y.min() < 0 or y.max() >= num_classes:
+        raise UserError(f"{path}: y needs one label 0..{num_classes - 1} for each image in x")
+    return np.ascontiguousarray(x), y.astype(np.int64)
+
+
+def _arrays(path: str, arrays: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    missing = {"x", "y"} - set(arrays)
+    if missing:
+        raise UserError(f"{path}: no array named {' or '.join(sorted(missing))}; expected x and y")
+    return arrays["x"], arrays["y"]

@@ -1,0 +1,53 @@
+"""Files that are complete or absent: written beside, flushed to disk, renamed."""
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedgps_ray.errors import UserError
+
+
+def write(path: Path, fill: Callable[[Path], None]) -> None:
+    """Let fill write a temporary file, then put it in place in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        fill(beside)
+        _flush(beside)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    _flush(path.parent)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON that people can read."""
+    write(path, lambda beside: _dump(beside, content))
+
+
+def _dump(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+@contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process; the system lets go of it when the process ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"{folder} is in use by another process; wait for it to end") from None
+        yield

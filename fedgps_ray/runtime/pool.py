@@ -1,0 +1,94 @@
+"""What a pool is, and the pool that works in this process."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from fedgps_ray.methods.base import Message, Question
+from fedgps_ray.runtime.worker import Done, Job, Worker
+from fedgps_ray.tensors import Params
+from fedgps_ray.training.evaluate import Score
+
+Handle = Any  # a value that a pool keeps for a client: the value itself, or where it lies
+
+
+class Kept(NamedTuple):
+    """A client's memory and momentum between two participations."""
+
+    memory: Handle | None
+    velocity: Handle | None
+
+
+class Task(NamedTuple):
+    """A client's work in a round."""
+
+    client: int
+    message: Message
+    kept: Kept | None
+
+
+class Returned(NamedTuple):
+    """A job's result, with memory and momentum as handles."""
+
+    done: Done
+    kept: Kept
+
+
+class Pool(Protocol):
+    """Carries out the work of a round; what it returns does not depend on how."""
+
+    def start(self, round_index: int, tasks: Sequence[Task]) -> Callable[[], list[Returned]]:
+        """Begin a round; the function returned waits for its results, in the order of the tasks."""
+        ...
+
+    def start_evaluation(self, params: Params) -> Callable[[], Score]:
+        """Begin to test a model; the function returned waits for the score."""
+        ...
+
+    def ask(self, question: Question, round_index: int, kept: dict[int, Kept]) -> list[Any]:
+        """Put a question to every client; answers come in client order."""
+        ...
+
+    def fetch(self, handle: Handle) -> Any:
+        """Return the value behind a handle."""
+        ...
+
+    def store(self, value: Any) -> Handle:
+        """Keep a value and return its handle."""
+        ...
+
+
+class InProcess:
+    """One worker in this process; clients work one after the other when the results are wanted."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+
+    def start(self, round_index: int, tasks: Sequence[Task]) -> Callable[[], list[Returned]]:
+        """Return the function that does the work."""
+        return lambda: [self._work(round_index, task) for task in tasks]
+
+    def _work(self, round_index: int, task: Task) -> Returned:
+        kept = task.kept or Kept(None, None)
+        job = Job(task.client, round_index, task.message, kept.memory, kept.velocity)
+        done = self.worker.work(job)
+        return Returned(done, Kept(done.memory, done.velocity))
+
+    def start_evaluation(self, params: Params) -> Callable[[], Score]:
+        """Return the function that tests."""
+        return lambda: self.worker.evaluate(params)
+
+    def ask(self, question: Question, round_index: int, kept: dict[int, Kept]) -> list[Any]:
+        """Ask one client after the other."""
+        nothing = Kept(None, None)
+        return [
+            self.worker.answer(question, k, round_index, kept.get(k, nothing).memory)
+            for k in range(len(self.worker.clients))
+        ]
+
+    def fetch(self, handle: Handle) -> Any:
+        """Return the value, which is its own handle."""
+        return handle
+
+    def store(self, value: Any) -> Handle:
+        """Return the value, which is its own handle."""
+        return value

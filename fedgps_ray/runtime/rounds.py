@@ -1,0 +1,201 @@
+"""The round loop: a generator of finished rounds that knows Method and Pool, not Ray."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from fedgps_ray import seeds
+from fedgps_ray.methods.base import Ask, Cohort, Method, Reply, State, Turn
+from fedgps_ray.runtime.pool import Kept, Pool, Returned, Task
+from fedgps_ray.runtime.selection import schedule
+from fedgps_ray.spec import TrialSpec
+from fedgps_ray.tensors import Params, all_finite, num_bytes, sha256
+from fedgps_ray.training.evaluate import Score
+
+Row = dict[str, Any]
+
+
+class Snapshot(NamedTuple):
+    """All that the rest of a trial depends on, after so many rounds."""
+
+    rounds_done: int
+    state: State
+    kept: dict[int, Kept]
+
+
+class Finished(NamedTuple):
+    """A round: its row, its clients' rows, and where the trial stands after it."""
+
+    row: Row
+    clients: list[Row]
+    snapshot: Snapshot
+
+
+class Diverged(Exception):
+    """A number became infinite or undefined: a result of the trial, not a fault of the program."""
+
+    def __init__(self, row: Row, what: str) -> None:
+        super().__init__(f"{what} is not finite in round {row['round']}")
+        self.row = row
+
+
+def run(spec: TrialSpec, cohort: Cohort, pool: Pool, start: Snapshot) -> Iterator[Finished]:
+    """Yield round after round; a round is tested while the clients already work on the next."""
+    picked = schedule(spec, [client.num_examples for client in cohort.clients])
+    last_present = picked[start.rounds_done - 1] if start.rounds_done else []
+    loop = _Loop(spec.method, pool, start, last_present)
+    pending: Callable[[], Finished] | None = None
+    for t in range(start.rounds_done, spec.rounds):
+        clients = tuple(cohort.clients[k] for k in picked[t])
+        turn = Turn(t, clients, seeds.stream(spec.seed, "server", t))
+        results = loop.send(turn)
+        if pending is not None:
+            yield _checked(pending())
+        pending = loop.merge(turn, results)
+    if pending is not None:
+        yield _checked(pending())
+
+
+def _checked(finished: Finished) -> Finished:
+    if not math.isfinite(finished.row["loss"]):
+        raise Diverged(finished.row, "the test loss")
+    return finished
+
+
+class _Loop:
+    """The server's side of a trial: state and kept values, replaced round by round."""
+
+    def __init__(
+        self, method: Method, pool: Pool, start: Snapshot, last_present: Sequence[int]
+    ) -> None:
+        self.method, self.pool = method, pool
+        self.state, self.kept = start.state, start.kept
+        self.last_present = set(last_present)
+        self.began, self.bytes_down = 0.0, [0]
+
+    def send(self, turn: Turn) -> Callable[[], list[Returned]]:
+        """Start the clients of a round."""
+        self.began = time.perf_counter()
+        messages = self.method.send(self.state, turn)
+        self.bytes_down = _sizes(messages)
+        tasks = [
+            Task(client.id, message, self.kept.get(client.id))
+            for client, message in zip(turn.clients, messages, strict=True)
+        ]
+        return self.pool.start(turn.round, tasks)
+
+    def merge(self, turn: Turn, results: Callable[[], list[Returned]]) -> Callable[[], Finished]:
+        """Wait for the clients, form the next state, start its test."""
+        began, bytes_down = self.began, self.bytes_down
+        returned = results()
+        trained = time.perf_counter()
+        clients = [_client_row(turn, r, down) for r, down in zip(returned, bytes_down, strict=True)]
+        _refuse_infinite(turn, returned)
+        self._keep(returned)
+        ask = self._ask(turn)
+        measured = self.method.measure(self.state, turn, ask)
+        self.state = self._merged(turn, returned)
+        weights = self.method.global_params(self.state).weights
+        params = self.method.deploy(self.state, turn, ask)
+        row = {
+            "round": turn.round + 1,
+            "train_loss": _mean_loss(turn, returned),
+            "weights_sha256": sha256(weights),
+            **{key: sum(c[key] for c in clients) for key in SUMMED},
+            "divergence": measured.pop("divergence", None),
+            "metrics": _metrics(measured, returned),
+            "train_seconds": trained - began,
+            "aggregate_seconds": time.perf_counter() - trained,
+        }
+        return self._tested(row, clients, params)
+
+    def _merged(self, turn: Turn, returned: Sequence[Returned]) -> State:
+        replies = [
+            Reply(client, r.done.upload) for client, r in zip(turn.clients, returned, strict=True)
+        ]
+        state = self.method.merge(self.state, replies)
+        if not all_finite(self.method.global_params(state)):
+            raise Diverged({"round": turn.round + 1}, "the aggregated model")
+        return state
+
+    def _keep(self, returned: Sequence[Returned]) -> None:
+        """Take over the kept values; clients that sit out for the first time keep less."""
+        present = {r.done.client: r.kept for r in returned}
+        faded = {k: self._fade(self.kept[k]) for k in self.last_present - set(present)}
+        self.kept = {**self.kept, **faded, **present}
+        self.last_present = set(present)
+
+    def _fade(self, kept: Kept) -> Kept:
+        if kept.memory is None:
+            return kept
+        memory = self.pool.fetch(kept.memory)
+        less = self.method.fade(memory)
+        return kept if less is memory else kept._replace(memory=self.pool.store(less))
+
+    def _ask(self, turn: Turn) -> Ask:
+        return lambda question: self.pool.ask(question, turn.round, self.kept)
+
+    def _tested(self, row: Row, clients: list[Row], params: Params) -> Callable[[], Finished]:
+        snapshot = Snapshot(row["round"], self.state, self.kept)
+        score = self.pool.start_evaluation(params)
+
+        def finish() -> Finished:
+            began = time.perf_counter()
+            found: Score = score()
+            seconds = time.perf_counter() - began
+            tested = {**found._asdict(), "evaluate_seconds": seconds}
+            return Finished({**row, **tested}, clients, snapshot)
+
+        return finish
+
+
+SUMMED = ("bytes_up", "bytes_down", "steps", "gradient_evaluations")
+
+
+def _sizes(messages: Sequence[Any]) -> list[int]:
+    """Return the bytes of each message; the same object is counted once."""
+    known: dict[int, int] = {}
+    for message in messages:
+        if id(message) not in known:
+            known[id(message)] = num_bytes(message)
+    return [known[id(message)] for message in messages]
+
+
+def _client_row(turn: Turn, returned: Returned, bytes_down: int) -> Row:
+    done = returned.done
+    samples = {client.id: client.num_examples for client in turn.clients}
+    return {
+        "round": turn.round + 1,
+        "client": done.client,
+        "samples": samples[done.client],
+        "steps": done.steps,
+        "gradient_evaluations": done.gradient_evaluations,
+        "loss": done.metrics.get("loss"),
+        "bytes_up": num_bytes(done.upload),
+        "bytes_down": bytes_down,
+        "worker": done.worker,
+        "work_seconds": done.seconds,
+    }
+
+
+def _refuse_infinite(turn: Turn, returned: Sequence[Returned]) -> None:
+    for r in returned:
+        if not r.done.finite:
+            raise Diverged({"round": turn.round + 1}, f"the update of client {r.done.client}")
+
+
+def _mean_loss(turn: Turn, returned: Sequence[Returned]) -> float:
+    samples = [client.num_examples for client in turn.clients]
+    losses = [r.done.metrics["loss"] for r in returned]
+    return sum(n * loss for n, loss in zip(samples, losses, strict=True)) / sum(samples)
+
+
+def _metrics(measured: dict[str, float], returned: Sequence[Returned]) -> dict[str, float]:
+    """Return the method's own figures: of the server, and of the clients as plain means."""
+    names = {name for r in returned for name in r.done.metrics} - {"loss"}
+    means = {
+        name: sum(r.done.metrics.get(name, 0.0) for r in returned) / len(returned)
+        for name in sorted(names)
+    }
+    return {**measured, **means}

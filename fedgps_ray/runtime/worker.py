@@ -1,0 +1,201 @@
+"""A plain class that does one client's work in one round, evaluates, and answers questions."""
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedgps_ray import seeds
+from fedgps_ray.data import datasets, partition
+from fedgps_ray.data.batches import Batches, Images, Surrogate, images
+from fedgps_ray.data.surrogate import NORMAL, Labelled, Noise, file_images, noise_images
+from fedgps_ray.methods.base import Cohort, Memory, Message, Question, Upload
+from fedgps_ray.models import build, initialise
+from fedgps_ray.spec import TrialSpec
+from fedgps_ray.tensors import Params, all_finite
+from fedgps_ray.training.evaluate import Score, evaluate
+from fedgps_ray.training.local import Client, Local
+from fedgps_ray.training.network import Network
+
+
+class Setup(NamedTuple):
+    """A trial made ready: the spec and all its data, as arrays that processes can share."""
+
+    spec: TrialSpec
+    data: datasets.Dataset
+    parts: tuple[NDArray[np.int64], ...]
+    counts: NDArray[np.int64]
+    moved_samples: int
+    surrogate: Labelled | None
+
+
+class Job(NamedTuple):
+    """What a worker needs to do a client's work."""
+
+    client: int
+    round: int
+    message: Message
+    memory: Memory | None
+    velocity: torch.Tensor | None
+
+
+class Done(NamedTuple):
+    """What came of a job."""
+
+    client: int
+    upload: Upload
+    memory: Memory | None
+    velocity: torch.Tensor | None
+    metrics: dict[str, float]
+    steps: int
+    gradient_evaluations: int
+    finite: bool
+    seconds: float
+    worker: str
+
+
+def prepare(spec: TrialSpec, source: datasets.Source) -> Setup:
+    """Load the data set, share it out, and make the surrogate set if the method uses one."""
+    data = datasets.load(spec.dataset, source)
+    split = partition.split(data.y_train, spec.clients, spec.partition, spec.partition_seed)
+    counts = partition.class_counts(split.parts, data.y_train, data.num_classes)
+    shape: Any = data.x_train.shape[1:]
+    surrogate = None
+    if spec.method.needs_surrogate:
+        if isinstance(spec.surrogate, Noise):
+            surrogate = noise_images(spec.surrogate, data.num_classes, shape)
+        else:
+            path = datasets.locate(spec.surrogate.file, spec.surrogate.sha256, source)
+            surrogate = file_images(str(path), data.num_classes, shape)
+    return Setup(spec, data, split.parts, counts, split.moved, surrogate)
+
+
+def clients_of(setup: Setup) -> tuple[Client, ...]:
+    """Return all clients as the server sees them."""
+    return tuple(Client(k, tuple(int(n) for n in row)) for k, row in enumerate(setup.counts))
+
+
+class Worker:
+    """Serves any client of a trial: one live network, the data, no memory of its own."""
+
+    def __init__(self, setup: Setup, device: str = "cpu", name: str = "in-process") -> None:
+        spec = setup.spec
+        torch.set_num_threads(spec.threads)
+        self.setup, self.spec, self.name = setup, spec, name
+        self.device, self.dtype = torch.device(device), getattr(torch, spec.precision)
+        self.clients = clients_of(setup)
+        self.network = Network(self._model(), self.device, self.dtype)
+        self._parts = [torch.from_numpy(part.copy()).to(self.device) for part in setup.parts]
+        self._train, self._test = self._images()
+        self._surrogate = self._surrogate_images()
+
+    def _model(self) -> Any:
+        data = self.setup.data
+        height, width, channels = data.x_train.shape[1:]
+        outputs = self.spec.method.num_outputs(data.num_classes)
+        with torch.device("meta"):
+            return build(self.spec.model, (channels, height, width), outputs)
+
+    def _images(self) -> tuple[Images, Batches]:
+        data, to = self.setup.data, (self.device, self.dtype)
+        normal = (data.mean, data.std)
+        augment = data.augment if self.spec.augment == "auto" else self.spec.augment
+        test = images(data.x_test, data.y_test, normal, to=to)
+        index = torch.arange(len(data.y_test), device=self.device)
+        return images(data.x_train, data.y_train, normal, augment, to), Batches(test, index)
+
+    def _surrogate_images(self) -> Images | None:
+        if self.setup.surrogate is None:
+            return None
+        pixels, labels = self.setup.surrogate
+        return images(pixels, labels, NORMAL, "crop_flip", (self.device, self.dtype))
+
+    def cohort(self) -> Cohort:
+        """Return what the server may know about clients and model."""
+        return Cohort(self.clients, self.spec.per_round, self.network.layout)
+
+    def initial(self) -> Params:
+        """Return the model before training."""
+        by_partition = self.spec.init_seed == "partition"
+        seed = self.spec.partition_seed if by_partition else self.spec.seed
+        initialise(self.network.model, seeds.stream(seed, "init"))
+        return self.network.params()
+
+    def local(
+        self, client: int, round_index: int, velocity: torch.Tensor | None, purpose: str = "train"
+    ) -> Local:
+        """Return all that a client may touch in a round."""
+        spec = self.spec
+        sgd = spec.optimizer
+        keeps = velocity is not None and sgd.client_momentum == "persist"
+
+        def rng(what: str) -> np.random.Generator:
+            return seeds.stream(spec.seed, f"{purpose} {what}", round_index, client)
+
+        data = Batches(
+            self._train, self._parts[client], spec.batch_size, rng("order"), rng("augment")
+        )
+        surrogate = None
+        if self._surrogate is not None:
+            size = spec.surrogate.batch_size
+            surrogate = Surrogate(self._surrogate, size, rng("surrogate"))
+        return Local(
+            self.network,
+            self.clients[client],
+            round_index,
+            self.setup.data.num_classes,
+            spec.local_epochs,
+            sgd,
+            sgd.lr * sgd.lr_decay**round_index,
+            data,
+            surrogate,
+            velocity.clone() if velocity is not None and keeps else None,
+        )
+
+    def work(self, job: Job) -> Done:
+        """Let the method work on one client."""
+        began = time.perf_counter()
+        message, memory, velocity = self._here((job.message, job.memory, job.velocity))
+        local = self.local(job.client, job.round, velocity)
+        work = self.spec.method.work(local, message, memory)
+        kept = local.velocity if self.spec.optimizer.client_momentum == "persist" else None
+        return Done(
+            job.client,
+            work.upload,
+            work.memory,
+            kept,
+            work.metrics,
+            local.steps,
+            local.backward_passes,
+            all_finite(work.upload),
+            time.perf_counter() - began,
+            self.name,
+        )
+
+    def answer(self, question: Question, client: int, round_index: int, memory: Any) -> Any:
+        """Ask one client."""
+        return question(self.local(client, round_index, None, "ask"), self._here(memory))
+
+    def evaluate(self, params: Params) -> Score:
+        """Test a model."""
+        real = self.setup.data.num_classes if self.spec.eval_logits == "real" else None
+        return evaluate(self.network, self._here(params), self._test, real)
+
+    def _here(self, value: Any) -> Any:
+        """Move all tensors of a value to this worker's device."""
+        if self.device.type == "cpu":
+            return value
+        return moved_to(value, self.device)
+
+
+def moved_to(value: Any, device: torch.device) -> Any:
+    """Return the same structure with its tensors on a device."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(moved_to(item, device) for item in value))
+    if isinstance(value, list | tuple):
+        return type(value)(moved_to(item, device) for item in value)
+    return value

@@ -1,0 +1,120 @@
+"""Model state as two flat vectors, the layout that names their pieces, and arithmetic on them."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Params(NamedTuple):
+    """What is trained, and what only follows (BatchNorm statistics)."""
+
+    weights: Tensor
+    buffers: Tensor
+
+
+class Update(NamedTuple):
+    """What local training did: the change of the weights, and the new buffers."""
+
+    delta: Tensor
+    buffers: Tensor
+
+
+class Piece(NamedTuple):
+    """One named tensor inside a flat vector."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def end(self) -> int:
+        """Where the next piece begins."""
+        size = 1
+        for extent in self.shape:
+            size *= extent
+        return self.start + size
+
+
+class Layout(NamedTuple):
+    """Where each tensor of a model lies in the two vectors of its Params."""
+
+    weights: tuple[Piece, ...]
+    buffers: tuple[Piece, ...]
+
+
+def pieces(named: Sequence[tuple[str, Sequence[int]]]) -> tuple[Piece, ...]:
+    """Lay named shapes one after the other."""
+    laid: list[Piece] = []
+    for name, shape in named:
+        laid.append(Piece(name, tuple(shape), laid[-1].end if laid else 0))
+    return tuple(laid)
+
+
+def views(vector: Tensor, layout: tuple[Piece, ...]) -> dict[str, Tensor]:
+    """Return each piece by its name, sharing memory with the vector."""
+    return {p.name: vector[p.start : p.end].view(p.shape) for p in layout}
+
+
+def mean(vectors: Sequence[Tensor], shares: Sequence[float]) -> Tensor:
+    """Return the mean weighted by shares, summed in the order given."""
+    total = float(sum(shares))
+    result = vectors[0] * (shares[0] / total)
+    for vector, share in zip(vectors[1:], shares[1:], strict=True):
+        result.add_(vector, alpha=share / total)
+    return result
+
+
+def norm(vector: Tensor) -> float:
+    """Return the Euclidean norm, accumulated in float64."""
+    return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
+
+
+def sum_of_norms(vector: Tensor, layout: tuple[Piece, ...]) -> float:
+    """Return the sum over the pieces of their Euclidean norms."""
+    return sum(norm(vector[p.start : p.end]) for p in layout)
+
+
+def moved(start: Params, end: Params) -> Update:
+    """Return how far training went, with the buffers it ended with."""
+    return Update(end.weights - start.weights, end.buffers)
+
+
+def step(params: Params, update: Update, scale: float = 1.0) -> Params:
+    """Move the weights along the update and take over its buffers."""
+    return Params(params.weights.add(update.delta, alpha=scale), update.buffers)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Walk through tuples, lists and dicts down to what is none of these."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from leaves(item)
+    else:
+        yield value
+
+
+def num_bytes(payload: Any) -> int:
+    """Return what a message or upload weighs: its tensors, and 8 bytes for each number."""
+    total = 0
+    for leaf in leaves(payload):
+        if isinstance(leaf, Tensor):
+            total += leaf.numel() * leaf.element_size()
+        elif isinstance(leaf, int | float):
+            total += 8
+    return total
+
+
+def all_finite(payload: Any) -> bool:
+    """Say whether no tensor in the payload holds NaN or infinity."""
+    tensors = (leaf for leaf in leaves(payload) if isinstance(leaf, Tensor))
+    return all(bool(t.isfinite().all()) for t in tensors if t.is_floating_point())
+
+
+def sha256(vector: Tensor) -> str:
+    """Return the digest of a vector's bytes."""
+    return hashlib.sha256(vector.detach().cpu().contiguous().numpy().data).hexdigest()

@@ -1,0 +1,559 @@
+import hashlib
+import pickle
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Annotated
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+from pydantic import Field, TypeAdapter, ValidationError
+
+from fedgps_ray.data.datasets import (
+    DATASETS,
+    DatasetSpec,
+    Named,
+    Npz,
+    Source,
+    Synthetic,
+    colours,
+    load,
+    npz_spec,
+    parse,
+)
+from fedgps_ray.errors import UserError
+
+REAL_IMAGES = Path(__file__).parents[2] / "../shared/data/cifar10_small.npz"
+
+
+def refused(words):
+    return pytest.raises(UserError, match=re.escape(words))
+
+
+def nearest_mean_accuracy(data):
+    train, test = (x.reshape(len(x), -1).astype(float) for x in (data.x_train, data.x_test))
+    means = np.stack([train[data.y_train == c].mean(0) for c in range(data.num_classes)])
+    scores = test @ means.T - (means**2).sum(1) / 2  # highest where the distance is lowest
+    return (scores.argmax(1) == data.y_test).mean()
+
+
+# --- specs
+
+
+def test_names_and_tables_become_specs():
+    assert parse("digits") == Named("digits")
+    assert parse("synthetic") == Synthetic()
+    assert parse({"name": "synthetic", "num_classes": 20}) == Synthetic(num_classes=20)
+    assert parse({"name": "npz", "file": "a.npz", "sha256": "0" * 64}) == Npz("a.npz", "0" * 64)
+    assert parse(Named("svhn")) == Named("svhn")
+
+
+def test_every_listed_name_can_be_parsed_and_is_explained():
+    for name in set(DATASETS) - {"npz"}:
+        assert parse(name).name == name
+    assert all(line and "\n" not in line for line in DATASETS.values())
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("digit", "unknown data set 'digit'. Did you mean 'digits'? Known: digits, synthetic,"),
+        ("npz", "data set 'npz' is given by the path of its file, such as images.npz"),
+        (3, "a data set is a name, or a table with a name and settings; got 3"),
+        ({"seed": 1}, "a data set is a name, or a table with a name and settings; got {'seed': 1}"),
+        ({"name": "digits", "seed": 1}, "unknown digits setting 'seed'. Known: name"),
+        (
+            {"name": "synthetic", "num_clases": 3},
+            "unknown synthetic setting 'num_clases'. Did you mean 'num_classes'?",
+        ),
+        (
+            {"name": "synthetic", "num_classes": 1},
+            "data set 'synthetic': num_classes: Input should be greater than or equal to 2, got 1",
+        ),
+        (
+            {"name": "synthetic", "train_size": 3},
+            "data set 'synthetic': train_size 3 is below num_classes 10",
+        ),
+        ({"name": "npz", "file": "a.npz"}, "data set 'npz': sha256 is missing"),
+        ({"name": "npz", "file": "a.npz", "sha256": "12"}, "sha256: String should match"),
+    ],
+)
+def test_what_is_wrong_with_a_spec_is_said(value, words):
+    with refused(words):
+        parse(value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("image_size", 3),
+        ("channels", 0),
+        ("test_size", 0),
+        ("noise", -0.1),
+        ("noise", float("nan")),
+        ("seed", -1),
+    ],
+)
+def test_synthetic_settings_out_of_range_are_refused(field, value):
+    with pytest.raises(ValidationError, match=field):
+        Synthetic(**{field: value})
+
+
+def test_specs_are_told_apart_by_name_and_survive_json():
+    adapter = TypeAdapter(Annotated[DatasetSpec, Field(discriminator="name")])
+    for spec in (Named("digits"), Synthetic(seed=3), Npz("a.npz", "0" * 64)):
+        assert adapter.validate_json(adapter.dump_json(spec)) == spec
+
+
+def test_importing_the_module_loads_no_heavy_library():
+    code = (
+        "import sys, fedgps_ray.data.datasets;"
+        "sys.exit(any(m in sys.modules for m in ('torch', 'torchvision', 'sklearn', 'scipy')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# --- colours
+
+
+def test_mean_and_deviation_by_hand():
+    images = np.array([[0, 255, 0, 255], [51, 51, 51, 51]], np.uint8).reshape(1, 2, 2, 2)
+    mean, std = colours(images)
+    assert mean == (0.5, 0.2)
+    assert std == (0.5, 1.0)  # a channel of one value is only centred
+
+
+def test_mean_and_deviation_over_many_images():
+    images = np.random.default_rng(0).integers(0, 256, (2500, 2, 3, 3), dtype=np.uint8)
+    mean, std = colours(images)
+    assert mean == pytest.approx((images / 255).mean((0, 2, 3)), rel=1e-12)
+    assert std == pytest.approx((images / 255).std((0, 2, 3)), rel=1e-12)
+
+
+# --- digits
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load(Named("digits"))
+
+
+def test_digits_are_all_there(digits):
+    assert (digits.x_train.shape, digits.x_test.shape) == ((1437, 1, 8, 8), (360, 1, 8, 8))
+    assert digits.x_train.dtype == digits.x_test.dtype == np.uint8
+    assert digits.y_train.dtype == digits.y_test.dtype == np.int64
+    assert digits.x_train.flags.c_contiguous
+    assert digits.class_names == tuple("0123456789")
+    assert (digits.num_classes, digits.augment) == (10, "none")
+
+
+def test_digit_values_are_stretched_to_bytes(digits):
+    from sklearn.datasets import load_digits
+
+    expected = np.rint(load_digits().images * 255 / 16)  # 1 -> 16, 15 -> 239, 16 -> 255
+    both = np.concatenate([digits.x_train, digits.x_test])[:, 0]
+    assert both.astype(int).sum() == expected.sum()
+    assert {16, 239, 255} <= set(np.unique(both)) <= set(np.unique(expected))
+
+
+def test_digits_are_split_evenly_and_always_alike(digits):
+    counts = np.bincount(digits.y_train), np.bincount(digits.y_test)
+    shares = counts[1] / (counts[0] + counts[1])
+    assert (abs(shares - 0.2) < 0.01).all()
+    again = load(Named("digits"))
+    assert np.array_equal(digits.x_test, again.x_test)
+    assert np.array_equal(digits.y_train, again.y_train)
+
+
+def test_no_digit_is_in_both_parts(digits):
+    train, test = ({x.tobytes() for x in part} for part in (digits.x_train, digits.x_test))
+    assert len(train | test) == len(train) + len(test) == 1797
+
+
+# --- synthetic
+
+
+def test_synthetic_images_have_the_shape_asked_for():
+    data = load(Synthetic(num_classes=3, image_size=9, channels=2, train_size=31, test_size=7))
+    assert (data.x_train.shape, data.x_test.shape) == ((31, 2, 9, 9), (7, 2, 9, 9))
+    assert (data.x_train.dtype, data.y_train.dtype) == (np.uint8, np.int64)
+    assert sorted(np.bincount(data.y_train)) == [10, 10, 11]
+    assert data.class_names == ("0", "1", "2")
+    assert (len(data.mean), len(data.std), data.augment) == (2, 2, "none")
+
+
+def test_synthetic_images_are_a_function_of_the_spec():
+    spec = Synthetic(train_size=50, test_size=20)
+    state = np.random.get_state()[1].copy()
+    one, same, other = load(spec), load(spec), load(Synthetic(train_size=50, test_size=20, seed=1))
+    assert np.array_equal(one.x_train, same.x_train)
+    assert not np.array_equal(one.x_train, other.x_train)
+    assert not np.array_equal(one.x_train[:20], one.x_test)
+    assert np.array_equal(np.random.get_state()[1], state)
+
+
+def test_more_synthetic_test_images_leave_the_training_images_alone():
+    few, many = (load(Synthetic(train_size=50, test_size=size)) for size in (10, 3000))
+    assert np.array_equal(few.x_train, many.x_train)
+    assert len(many.x_test) == 3000
+
+
+def test_synthetic_classes_can_be_learned_but_not_perfectly():
+    assert 0.8 < nearest_mean_accuracy(load(Synthetic())) < 0.99
+    assert 0.3 < nearest_mean_accuracy(load(Synthetic(noise=1.0))) < 0.8
+    assert nearest_mean_accuracy(load(Synthetic(noise=0.0))) == 1.0
+
+
+# --- CIFAR and SVHN, in their formats on disk
+
+
+def md5(path):
+    return hashlib.md5(path.read_bytes()).hexdigest()
+
+
+def cifar_pixels(number, first):
+    """Images whose red, green and blue are first, first + 1 and first + 2."""
+    row = np.repeat(np.arange(first, first + 3, dtype=np.uint8), 1024)
+    return np.tile(row, (number, 1))
+
+
+def write_pickles(folder, entries):
+    folder.mkdir(parents=True)
+    for name, entry in entries.items():
+        (folder / name).write_bytes(pickle.dumps(entry))
+    return [[name, md5(folder / name)] for name in entries]
+
+
+@pytest.fixture
+def cifar10(tmp_path, monkeypatch):
+    from torchvision.datasets import CIFAR10
+
+    batches = {
+        f"data_batch_{i}": {"data": cifar_pixels(2, 10 * i), "labels": [i, 9]} for i in range(1, 6)
+    }
+    rest = {
+        "test_batch": {"data": cifar_pixels(3, 100), "labels": [0, 1, 2]},
+        "batches.meta": {"label_names": [f"class {i}" for i in range(10)]},
+    }
+    sums = write_pickles(tmp_path / CIFAR10.base_folder, {**batches, **rest})
+    monkeypatch.setattr(CIFAR10, "train_list", sums[:5])
+    monkeypatch.setattr(CIFAR10, "test_list", sums[5:6])
+    monkeypatch.setattr(CIFAR10, "meta", {**CIFAR10.meta, "md5": sums[6][1]})
+    return tmp_path
+
+
+def check_cifar10(data):
+    assert (data.x_train.shape, data.x_test.shape) == ((10, 3, 32, 32), (3, 3, 32, 32))
+    assert data.x_train[3, :, 5, 7].tolist() == [20, 21, 22]
+    assert data.y_train.tolist() == [1, 9, 2, 9, 3, 9, 4, 9, 5, 9]
+    assert data.y_test.tolist() == [0, 1, 2]
+
+
+def test_cifar10_is_read(cifar10):
+    data = load(Named("cifar10"), Source(cifar10))
+    check_cifar10(data)
+    assert data.x_train.flags.c_contiguous
+    assert (data.x_train.dtype, data.y_train.dtype) == (np.uint8, np.int64)
+    assert (data.num_classes, data.class_names[9]) == (10, "class 9")
+    assert data.mean == (0.4914, 0.4822, 0.4465)
+    assert data.std == (0.2023, 0.1994, 0.2010)
+    assert data.augment == "flip_crop"
+
+
+def test_cifar10_is_read_from_its_archive(cifar10, tmp_path_factory, monkeypatch):
+    from torchvision.datasets import CIFAR10
+
+    folder = tmp_path_factory.mktemp("archive")
+    with tarfile.open(folder / "cifar-10-python.tar.gz", "w:gz") as tar:
+        tar.add(cifar10 / CIFAR10.base_folder, CIFAR10.base_folder)
+    with refused(f"no intact copy of CIFAR10 in {folder}"):
+        load(Named("cifar10"), Source(folder))  # the checksum is not the original's
+    monkeypatch.setattr(CIFAR10, "tgz_md5", md5(folder / "cifar-10-python.tar.gz"))
+    check_cifar10(load(Named("cifar10"), Source(folder)))
+
+
+def test_an_altered_cifar10_is_refused(cifar10):
+    altered = cifar10 / "cifar-10-batches-py" / "data_batch_3"
+    altered.write_bytes(altered.read_bytes() + b" ")
+    with refused(f"no intact copy of CIFAR10 in {cifar10}"):
+        load(Named("cifar10"), Source(cifar10))
+
+
+def test_cifar100_is_read_by_its_fine_labels(tmp_path, monkeypatch):
+    from torchvision.datasets import CIFAR100
+
+    entries = {
+        "train": {"data": cifar_pixels(2, 5), "fine_labels": [99, 0], "coarse_labels": [1, 2]},
+        "test": {"data": cifar_pixels(1, 8), "fine_labels": [42], "coarse_labels": [3]},
+        "meta": {"fine_label_names": [f"fine {i}" for i in range(100)]},
+    }
+    train, test, meta = write_pickles(tmp_path / CIFAR100.base_folder, entries)
+    monkeypatch.setattr(CIFAR100, "train_list", [train])
+    monkeypatch.setattr(CIFAR100, "test_list", [test])
+    monkeypatch.setattr(CIFAR100, "meta", {**CIFAR100.meta, "md5": meta[1]})
+    data = load(Named("cifar100"), Source(tmp_path))
+    assert (data.y_train.tolist(), data.y_test.tolist()) == ([99, 0], [42])
+    assert data.x_test[0, :, 31, 0].tolist() == [8, 9, 10]
+    assert (data.num_classes, data.class_names[42]) == (100, "fine 42")
+    assert data.mean == (0.5071, 0.4865, 0.4409)
+    assert data.std == (0.2673, 0.2564, 0.2762)
+    assert data.augment == "flip_crop"
+
+
+def write_svhn(path, labels):
+    from scipy.io import savemat
+
+    pixels = np.zeros((32, 32, 3, len(labels)), np.uint8)
+    pixels[2, 4, 1] = range(1, len(labels) + 1)  # row 2, column 4, green
+    savemat(path, {"X": pixels, "y": np.array(labels, np.uint8)[:, None]})
+    return md5(path)
+
+
+def test_svhn_is_read_with_its_axes_and_its_zero(tmp_path, monkeypatch):
+    from torchvision.datasets import SVHN
+
+    sums = {
+        "train": write_svhn(tmp_path / "train_32x32.mat", [1, 10, 9]),
+        "test": write_svhn(tmp_path / "test_32x32.mat", [10, 2]),
+    }
+    listed = {part: ["", f"{part}_32x32.mat", md5] for part, md5 in sums.items()}
+    monkeypatch.setattr(SVHN, "split_list", listed)
+    data = load(Named("svhn"), Source(tmp_path))
+    assert (data.x_train.shape, data.x_test.shape) == ((3, 3, 32, 32), (2, 3, 32, 32))
+    assert data.x_train[:, 1, 2, 4].tolist() == [1, 2, 3]
+    assert data.x_train.flags.c_contiguous
+    assert (data.y_train.tolist(), data.y_test.tolist()) == ([1, 0, 9], [0, 2])
+    assert data.y_train.dtype == np.int64
+    assert (data.num_classes, data.class_names) == (10, tuple("0123456789"))
+    assert data.mean == (0.4377, 0.4438, 0.4728)
+    assert data.std == (0.1980, 0.2010, 0.1970)
+    assert data.augment == "crop"
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "files"),
+    [
+        ("cifar10", "CIFAR10", "cifar-10-python.tar.gz"),
+        ("cifar100", "CIFAR100", "cifar-100-python.tar.gz"),
+        ("svhn", "SVHN", "train_32x32.mat and test_32x32.mat"),
+    ],
+)
+def test_a_missing_data_set_says_both_ways_to_get_it(tmp_path, name, title, files):
+    folder = tmp_path / "absent"
+    words = (
+        f"no intact copy of {title} in {folder};"
+        f" let it be fetched with --download, or put {files} there"
+    )
+    with refused(words):
+        load(Named(name), Source(folder))
+    assert not folder.exists()
+
+
+def test_without_a_folder_the_cache_of_the_user_is_searched(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with refused(f"no intact copy of SVHN in {tmp_path}/.cache/fedgps-ray/data;"):
+        load(Named("svhn"))
+
+
+def test_a_failed_download_gives_its_reason(tmp_path, monkeypatch):
+    def offline(*args, **kwargs):
+        raise URLError("no network")
+
+    monkeypatch.setattr("urllib.request.urlopen", offline)
+    with refused(f"cannot get SVHN into {tmp_path}: <urlopen error no network>"):
+        load(Named("svhn"), Source(tmp_path, download=True))
+
+
+# --- a user's own file
+
+
+def arrays(**changes):
+    images = np.arange(6 * 4 * 5 * 3, dtype=np.uint8).reshape(6, 4, 5, 3)
+    valid = {
+        "x_train": images[:4],
+        "y_train": np.array([0, 1, 2, 0]),
+        "x_test": images[4:],
+        "y_test": np.array([2, 1]),
+    }
+    merged = {**valid, **changes}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def written(folder, **changes):
+    np.savez(folder / "own.npz", **arrays(**changes))
+    return folder / "own.npz"
+
+
+def read(path):
+    spec = npz_spec(path)
+    return load(spec, Source(files={spec.sha256: str(path)}))
+
+
+def test_a_file_is_known_by_its_content(tmp_path):
+    path = written(tmp_path)
+    expected = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert npz_spec(path) == Npz(file="own.npz", sha256=expected, name="npz")
+
+
+def test_a_file_with_channels_last_is_read(tmp_path):
+    data = read(written(tmp_path, y_train=np.array([0, 1, 2, 0], np.uint8)))
+    assert (data.x_train.shape, data.x_test.shape) == ((4, 3, 4, 5), (2, 3, 4, 5))
+    assert np.array_equal(data.x_train[1, 2], arrays()["x_train"][1, :, :, 2])
+    assert data.x_train.flags.c_contiguous
+    assert (data.y_train.tolist(), data.y_train.dtype) == ([0, 1, 2, 0], np.int64)
+    assert (data.num_classes, data.class_names) == (3, ("0", "1", "2"))
+    assert (data.mean, data.std) == colours(data.x_train)
+    assert data.augment == "none"
+
+
+@pytest.mark.parametrize("axis", [1, 3])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_both_places_of_the_channels_give_the_same_images(tmp_path, axis, channels):
+    images = np.arange(4 * channels * 20, dtype=np.uint8).reshape(4, channels, 4, 5)
+    stored = np.moveaxis(images, 1, axis)
+    data = read(written(tmp_path, x_train=stored, x_test=stored[:2]))
+    assert np.array_equal(data.x_train, images)
+
+
+def test_other_numbers_of_channels_stand_last(tmp_path):
+    stored = np.zeros((4, 8, 9, 2), np.uint8)
+    assert read(written(tmp_path, x_train=stored, x_test=stored[:2])).x_train.shape == (4, 2, 8, 9)
+
+
+def test_grey_images_may_go_without_channels(tmp_path):
+    grey = arrays()["x_train"][..., 0]
+    data = read(written(tmp_path, x_train=grey, x_test=grey[:2]))
+    assert np.array_equal(data.x_train, grey[:, None])
+
+
+def test_names_of_classes_count_the_classes(tmp_path):
+    data = read(written(tmp_path, classes=np.array(["cat", "dog", "eel", "fox"])))
+    assert (data.num_classes, data.class_names) == (4, ("cat", "dog", "eel", "fox"))
+
+
+IMAGES = np.zeros((4, 4, 5, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"y_test": None}, "has no array 'y_test'; it has: x_train, y_train, x_test"),
+        ({"x_train": IMAGES / 2}, "x_train has type float64, expected uint8 (0 to 255)"),
+        ({"x_test": IMAGES[0, 0]}, "x_test has shape (5, 3), expected (number, height, width)"),
+        ({"x_test": IMAGES[None]}, "or (number, height, width, channels)"),
+        (
+            {"x_train": IMAGES[:0], "y_train": np.array([], int)},
+            "x_train has shape (0, 4, 5, 3), expected at least one image",
+        ),
+        ({"y_train": np.ones(4)}, "y_train has type float64, expected whole numbers"),
+        (
+            {"y_train": np.array([0, 1])},
+            "y_train has shape (2,), expected (4,): one label for each image of x_train",
+        ),
+        ({"y_test": np.array([[2], [1]])}, "y_test has shape (2, 1), expected (2,)"),
+        ({"y_train": np.array([0, -1, 2, 0])}, "y_train has the label -1, expected 0 and above"),
+        (
+            {"x_test": IMAGES[:2, :3]},
+            "x_test has images of (3, 5, 3), expected (4, 5, 3) as in x_train",
+        ),
+        (
+            {"y_test": np.array([3, 0])},
+            "y_test has the label 3, expected 0 to 2"
+            " (y_train has 3 different labels, counted from 0 without gaps)",
+        ),
+        (
+            {"y_train": np.array([1, 2, 3, 1])},
+            "y_train has the label 3, expected 0 to 2"
+            " (y_train has 3 different labels, counted from 0 without gaps)",
+        ),
+        (
+            {"classes": np.array(["cat", "dog"])},
+            "y_train has the label 2, expected 0 to 1 (one for each name in classes)",
+        ),
+        (
+            {"classes": np.array([1, 2, 3])},
+            "classes has type int64 and shape (3,), expected a list of names",
+        ),
+        (
+            {"x_train": np.array([None, 1], object)},
+            "x_train cannot be read, expected a plain array: Object arrays cannot be loaded",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(tmp_path, changes, words):
+    path = written(tmp_path, **changes)
+    with refused(words) as caught:
+        read(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def as_text(path):
+    path.write_text("not arrays")
+
+
+def as_nothing(path):
+    path.write_bytes(b"")
+
+
+def as_one_array(path):
+    with path.open("wb") as file:
+        np.save(file, np.zeros(3))
+
+
+def as_the_start_of_an_archive(path):
+    path.write_bytes(path.read_bytes()[:200])
+
+
+@pytest.mark.parametrize("spoil", [as_text, as_nothing, as_one_array, as_the_start_of_an_archive])
+def test_a_file_that_is_no_archive_is_refused(tmp_path, spoil):
+    path = written(tmp_path)
+    spoil(path)
+    with refused(f"{path} is not an .npz file: expected named arrays, as numpy.savez writes"):
+        read(path)
+
+
+def test_a_damaged_array_is_refused(tmp_path):
+    path = written(tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        start = archive.getinfo("x_train.npy").header_offset
+    content = bytearray(path.read_bytes())
+    content[start + 300] ^= 255  # among the pixels, so that the checksum fails
+    path.write_bytes(content)
+    with refused(f"{path}: x_train cannot be read, expected a plain array"):
+        read(path)
+
+
+def test_a_missing_file_is_answered_with_its_neighbours(tmp_path):
+    written(tmp_path)
+    with refused(f"no file {tmp_path}/onw.npz; .npz files in {tmp_path}: own.npz"):
+        npz_spec(tmp_path / "onw.npz")
+    with refused(f"no file {tmp_path}/absent/own.npz; .npz files in {tmp_path}/absent: none"):
+        npz_spec(tmp_path / "absent" / "own.npz")
+
+
+def test_a_file_that_moved_or_changed_is_refused(tmp_path):
+    path = written(tmp_path)
+    spec = npz_spec(path)
+    source = Source(files={spec.sha256: str(path)})
+    with refused(f"nothing says where own.npz (sha256 {spec.sha256[:12]}) is; give its path"):
+        load(spec)
+    written(tmp_path, y_test=np.array([0, 0]))
+    with refused(f"expected sha256 {spec.sha256[:12]}, found {npz_spec(path).sha256[:12]};"):
+        load(spec, source)
+    path.unlink()
+    with refused(f"own.npz is no longer at {path}; put it back, or give its new path"):
+        load(spec, source)
+
+
+@pytest.mark.skipif(not REAL_IMAGES.exists(), reason="needs the small CIFAR-10 file")
+def test_real_images_are_read():
+    data = read(REAL_IMAGES)
+    assert (data.x_train.shape, data.x_test.shape) == ((10_000, 3, 32, 32), (2_000, 3, 32, 32))
+    assert data.class_names[:2] == ("airplane", "automobile")
+    assert np.bincount(data.y_train).tolist() == [1000] * 10
+    assert data.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=0.01)
+    assert 0.2 < nearest_mean_accuracy(data) < 0.4
