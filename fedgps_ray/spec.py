@@ -119,7 +119,7 @@ class TrialSpec(BaseModel):
         how = values.get("partition")
         if isinstance(how, Mapping) and how.get("kind") == "classes":
             values["partition"] = {**preset.get("classes", {}), **how}
-        return {**preset.get("spec", {}), **values}
+        return {**preset.get("spec", {}), **values, **type(method).overrides}
 
     @property
     def partition_seed(self) -> int:

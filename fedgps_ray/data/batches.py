@@ -1,16 +1,17 @@
 """Batches of normalised, augmented images as whole-batch tensor operations on the device."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 Augment = Literal["none", "flip_crop", "crop", "crop_flip"]
 Rng = np.random.Generator
-T = TypeVar("T", bound=np.generic)
 PLAIN_BATCH = 256
 
 
@@ -47,7 +48,9 @@ class Images:
     @property
     def padding(self) -> int:
         """Pixels added on each side before a window is cut: 4 for 32 x 32 images."""
-        return max(1, self.pixels.shape[2] // 8)
+        return max(
+            1, min(self.pixels.shape[1:3]) // 8
+        )  # a mirror image is no wider than its original
 
     def draw(self, rng: Rng, size: int) -> Draws | None:
         """Draw the augmentation of so many images."""
@@ -74,11 +77,11 @@ class Images:
         row_starts = (index[:, None] * height + rows.clamp(0, height - 1)) * width
         places = row_starts[:, :, None] + columns.clamp(0, width - 1)[:, None, :]
         picked = self.pixels.view(-1, channels).index_select(0, places.view(-1))
-        picked = picked.view(*places.shape, channels)
         if self.augment != "flip_crop":
-            inside = _within(rows, height)[:, :, None] & _within(columns, width)[:, None, :]
-            picked.mul_(inside[..., None])
-        return picked
+            in_columns = _within(columns, width).repeat_interleave(channels, dim=1)
+            lines = picked.view(*rows.shape, width * channels)
+            lines.mul_(_within(rows, height)[:, :, None]).mul_(in_columns[:, None, :])
+        return picked.view(*places.shape, channels)
 
     def _sources(self, draws: Draws, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Return from which row and column each pixel of the windows comes."""
@@ -97,12 +100,12 @@ def _reflect(place: Tensor, extent: int) -> Tensor:
 
 
 def _within(place: Tensor, extent: int) -> Tensor:
-    return (place >= 0) & (place < extent)
+    return ((place >= 0) & (place < extent)).to(torch.uint8)
 
 
 def images(
-    pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]],
-    labels: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    pixels: NDArray[np.uint8],
+    labels: NDArray[np.int64],
     normal: tuple[Sequence[float], Sequence[float]],
     augment: Augment = "none",
     to: tuple[torch.device, torch.dtype] = (torch.device("cpu"), torch.float32),
@@ -118,16 +121,11 @@ def images(
     return Images(_tensor(pixels).to(device), _tensor(labels).to(device), scale, shift, augment)
 
 
-def _tensor(array: np.ndarray[tuple[int, ...], np.dtype[T]]) -> Tensor:
-    """Wrap an array without copying, also one that may not be written to."""
-    if array.flags.writeable:
+def _tensor(array: NDArray[Any]) -> Tensor:
+    """Wrap an array without copying, also one that may not be written to: we only read it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
         return torch.from_numpy(array)
-    return torch.frombuffer(memoryview(array.data).cast("B"), dtype=DTYPES[array.dtype.name]).view(
-        array.shape
-    )
-
-
-DTYPES = {"uint8": torch.uint8, "int64": torch.int64}
 
 
 @dataclass(frozen=True)
@@ -158,7 +156,8 @@ class Batches:
 
     def plain(self) -> Iterator[Batch]:
         """Yield every example once, in order, without augmentation."""
-        for chosen in self.index.split(PLAIN_BATCH):
+        for start in range(0, len(self.index), PLAIN_BATCH):
+            chosen = self.index[start : start + PLAIN_BATCH]
             yield Batch(self.images.take(chosen), self.images.labels[chosen])
 
 

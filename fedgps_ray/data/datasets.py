@@ -2,13 +2,10 @@
 
 import hashlib
 import math
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +13,8 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic_core import ErrorDetails
 
+from fedgps_ray.data import downloads
+from fedgps_ray.data.npz import Contents, Images, Labels, channels_last, numbered, read
 from fedgps_ray.errors import UserError, unknown
 from fedgps_ray.seeds import stream
 
@@ -34,10 +33,6 @@ SVHN_COLOURS = (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)
 
 NUM_PATTERNS = 8  # few, so that synthetic classes lie close enough to be confused
 
-REQUIRED = ("x_train", "y_train", "x_test", "y_test")  # the arrays of a user's file
-
-Images = NDArray[np.uint8]
-Labels = NDArray[np.int64]
 Augment = Literal["none", "flip_crop", "crop"]
 Colours = tuple[tuple[float, ...], tuple[float, ...]]  # mean and deviation of each channel
 
@@ -154,14 +149,16 @@ def load(spec: DatasetSpec, source: Source = NO_SOURCE) -> Dataset:
         case Synthetic():
             return _synthetic(spec)
         case Npz():
-            return _read_npz(locate(spec.file, spec.sha256, source))
+            return _plain(read(locate(spec.file, spec.sha256, source)))
         case Named(name="digits"):
             return _digits()
-        case Named(name="svhn"):
-            return _svhn(source)
+        case Named(name="cifar10"):
+            contents = downloads.cifar("CIFAR10", source.data_dir, source.download)
+            return _treated(contents, CIFAR10_COLOURS, "flip_crop")
         case Named(name="cifar100"):
-            return _cifar("CIFAR100", CIFAR100_COLOURS, source)
-    return _cifar("CIFAR10", CIFAR10_COLOURS, source)
+            contents = downloads.cifar("CIFAR100", source.data_dir, source.download)
+            return _treated(contents, CIFAR100_COLOURS, "flip_crop")
+    return _treated(downloads.svhn(source.data_dir, source.download), SVHN_COLOURS, "crop")
 
 
 def npz_spec(path: Path) -> Npz:
@@ -195,15 +192,13 @@ def _blocks(array: NDArray[Any], size: int = 1024) -> Iterator[NDArray[Any]]:
         yield array[start : start + size]
 
 
-def _plain(
-    train: tuple[Images, Labels], test: tuple[Images, Labels], class_names: tuple[str, ...]
-) -> Dataset:
-    mean, std = colours(train[0])
-    return Dataset(*train, *test, len(class_names), class_names, mean, std, "none")
+def _treated(contents: Contents, mean_and_std: Colours, augment: Augment) -> Dataset:
+    names = contents.class_names
+    return Dataset(*contents[:4], len(names), names, *mean_and_std, augment)
 
 
-def _numbered(num_classes: int) -> tuple[str, ...]:
-    return tuple(str(number) for number in range(num_classes))
+def _plain(contents: Contents) -> Dataset:
+    return _treated(contents, colours(contents.x_train), "none")
 
 
 def _digits() -> Dataset:
@@ -217,7 +212,7 @@ def _digits() -> Dataset:
     in_test = np.zeros(len(labels), dtype=bool)
     in_test[by_class[::5]] = True  # every fifth of each class
     train, test = ((images[part], labels[part]) for part in (~in_test, in_test))
-    return _plain(train, test, _numbered(10))
+    return _plain(Contents(*train, *test, numbered(10)))
 
 
 def _synthetic(spec: Synthetic) -> Dataset:
@@ -228,7 +223,7 @@ def _synthetic(spec: Synthetic) -> Dataset:
         _draw_images(spec, size, mixtures, patterns, stream(spec.seed, f"synthetic {part}"))
         for part, size in (("train", spec.train_size), ("test", spec.test_size))
     )
-    return _plain(train, test, _numbered(spec.num_classes))
+    return _plain(Contents(*train, *test, numbered(spec.num_classes)))
 
 
 def _smooth_patterns(rng: np.random.Generator, channels: int, size: int) -> NDArray[np.float64]:
@@ -256,57 +251,7 @@ def _draw_images(
         values = weights @ patterns + spec.noise * rng.standard_normal(out.shape)
         out[:] = np.clip(np.rint(128 + scale * values), 0, 255)
     shape = (size, spec.channels, spec.image_size, spec.image_size)
-    return _channels_last(images.reshape(shape)), labels
-
-
-def _cifar(title: str, mean_and_std: Colours, source: Source) -> Dataset:
-    from torchvision import datasets
-
-    reader = getattr(datasets, title)
-    folder = _data_dir(source)
-    _unpack(reader, folder)
-    with _explained(title, reader.filename, folder):
-        train, test = (
-            reader(folder, train=part, download=source.download) for part in (True, False)
-        )
-    arrays = [(np.ascontiguousarray(p.data), np.array(p.targets, np.int64)) for p in (train, test)]
-    names = tuple(train.classes)
-    return Dataset(*arrays[0], *arrays[1], len(names), names, *mean_and_std, "flip_crop")
-
-
-def _svhn(source: Source) -> Dataset:
-    from torchvision.datasets import SVHN
-
-    folder = _data_dir(source)
-    with _explained("SVHN", "train_32x32.mat and test_32x32.mat", folder):
-        parts = [SVHN(folder, split=split, download=source.download) for split in ("train", "test")]
-    train, test = ((_channels_last(part.data), part.labels) for part in parts)
-    return Dataset(*train, *test, 10, _numbered(10), *SVHN_COLOURS, "crop")
-
-
-def _data_dir(source: Source) -> Path:
-    return source.data_dir or Path.home() / ".cache" / "fedgps-ray" / "data"
-
-
-def _unpack(reader: Any, folder: Path) -> None:
-    from torchvision.datasets.utils import check_integrity, extract_archive
-
-    archive = folder / reader.filename
-    if not (folder / reader.base_folder).exists() and check_integrity(archive, reader.tgz_md5):
-        extract_archive(archive, folder)
-
-
-@contextmanager
-def _explained(title: str, files: str, folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError:  # what torchvision raises for files that are missing or not the originals
-        raise UserError(
-            f"no intact copy of {title} in {folder}; let it be fetched with --download,"
-            f" or put {files} there"
-        ) from None
-    except OSError as error:
-        raise UserError(f"cannot get {title} into {folder}: {error}") from None
+    return channels_last(images.reshape(shape)), labels
 
 
 def _sha256(path: Path) -> str:
@@ -327,105 +272,3 @@ def locate(file: str, sha256: str, source: Source) -> Path:
             f" {sha256[:12]}, found {found[:12]}; restore it, or start a new trial"
         )
     return path
-
-
-def _read_npz(path: Path) -> Dataset:
-    arrays = _arrays(path)
-    for part in ("train", "test"):
-        _check_images(path, f"x_{part}", arrays[f"x_{part}"])
-        _check_labels(path, f"y_{part}", arrays[f"y_{part}"], len(arrays[f"x_{part}"]))
-    expected, found = (arrays[key].shape[1:] for key in ("x_train", "x_test"))
-    if expected != found:
-        raise UserError(f"{path}: x_test has images of {found}, expected {expected} as in x_train")
-    class_names = _class_names(path, arrays)
-    train, test = (
-        (_in_order(arrays[f"x_{part}"]), arrays[f"y_{part}"].astype(np.int64))
-        for part in ("train", "test")
-    )
-    return _plain(train, test, class_names)
-
-
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    with path.open("rb") as file:
-        archive = _archive(path, file)
-        for key in REQUIRED:
-            if key not in archive:
-                found = ", ".join(archive) or "none"
-                raise UserError(f"{path} has no array '{key}'; it has: {found}")
-        keys = [key for key in (*REQUIRED, "classes") if key in archive]
-        return {key: _array(path, archive, key) for key in keys}
-
-
-def _archive(path: Path, file: BinaryIO) -> Mapping[str, Any]:
-    try:
-        archive = np.load(file, allow_pickle=False)
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile):
-        archive = None
-    if not isinstance(archive, Mapping):
-        raise UserError(f"{path} is not an .npz file: expected named arrays, as numpy.savez writes")
-    return archive
-
-
-def _array(path: Path, archive: Mapping[str, Any], key: str) -> NDArray[Any]:
-    try:
-        return np.asarray(archive[key])
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(f"{path}: {key} cannot be read, expected a plain array: {error}") from None
-
-
-def _check_images(path: Path, key: str, images: NDArray[Any]) -> None:
-    if images.dtype != np.uint8:
-        raise UserError(f"{path}: {key} has type {images.dtype}, expected uint8 (0 to 255)")
-    if images.ndim not in (3, 4):
-        raise UserError(
-            f"{path}: {key} has shape {images.shape}, expected (number, height, width)"
-            " or (number, height, width, channels)"
-        )
-    if images.size == 0:
-        raise UserError(f"{path}: {key} has shape {images.shape}, expected at least one image")
-
-
-def _check_labels(path: Path, key: str, labels: NDArray[Any], num_images: int) -> None:
-    if labels.dtype.kind not in "iu":
-        raise UserError(f"{path}: {key} has type {labels.dtype}, expected whole numbers")
-    if labels.shape != (num_images,):
-        raise UserError(
-            f"{path}: {key} has shape {labels.shape}, expected ({num_images},):"
-            f" one label for each image of {key.replace('y', 'x')}"
-        )
-    if (lowest := int(labels.min())) < 0:
-        raise UserError(f"{path}: {key} has the label {lowest}, expected 0 and above")
-
-
-def _class_names(path: Path, arrays: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
-    if "classes" in arrays:
-        names, reason = _given_names(path, arrays["classes"]), "one for each name in classes"
-    else:
-        names = _numbered(len(np.unique(arrays["y_train"])))
-        reason = f"y_train has {len(names)} different labels, counted from 0 without gaps"
-    for key in ("y_train", "y_test"):
-        if (highest := int(arrays[key].max())) >= len(names):
-            raise UserError(
-                f"{path}: {key} has the label {highest}, expected 0 to {len(names) - 1} ({reason})"
-            )
-    return names
-
-
-def _given_names(path: Path, classes: NDArray[Any]) -> tuple[str, ...]:
-    if classes.dtype.kind != "U" or classes.ndim != 1:
-        raise UserError(
-            f"{path}: classes has type {classes.dtype} and shape {classes.shape},"
-            " expected a list of names"
-        )
-    return tuple(str(name) for name in classes)
-
-
-def _in_order(images: NDArray[Any]) -> Images:
-    if images.ndim == 3:
-        return np.ascontiguousarray(images[..., None])
-    is_first = images.shape[1] in (1, 3) and images.shape[-1] not in (1, 3)
-    return _channels_last(images) if is_first else np.ascontiguousarray(images)
-
-
-def _channels_last(images: NDArray[Any]) -> Images:
-    return np.ascontiguousarray(np.moveaxis(images, 1, -1))

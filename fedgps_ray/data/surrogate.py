@@ -1,6 +1,7 @@
 """The shared noise set of VHL and FedGPS: class-wise Gaussian images, or any labelled arrays."""
 
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from fedgps_ray import seeds
+from fedgps_ray.data import npz
 from fedgps_ray.errors import UserError
 
 STRICT = ConfigDict(extra="forbid")
@@ -60,30 +62,21 @@ def _one_class(how: Noise, label: int, size: int, shape: tuple[int, int, int]) -
     latent = (channels, how.latent_hw, how.latent_hw)
     mean = rng.standard_normal(latent, np.float32)
     drawn = mean + how.noise_std * rng.standard_normal((size, *latent), np.float32)
-    large = F.interpolate(
-        torch.from_numpy(drawn.astype(np.float32)), (height, width), mode="bilinear"
-    )
+    large = F.interpolate(torch.from_numpy(drawn), (height, width), mode="bilinear")
     bytes_ = large.mul_(255).add_(0.5).clamp_(0, 255).to(torch.uint8)
     return bytes_.permute(0, 2, 3, 1).numpy()
 
 
 def file_images(path: str, num_classes: int, shape: tuple[int, int, int]) -> Labelled:
     """Read a labelled surrogate set; its images must have the shape of the real ones."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            x, y = _arrays(path, arrays)
-    except (OSError, ValueError) as problem:
-        raise UserError(f"cannot read the surrogate set {path}: {problem}") from problem
+    file = Path(path)
+    arrays = npz.named_arrays(file, ("x", "y"))
+    x, y = arrays["x"], arrays["y"]
     if x.dtype != np.uint8 or x.shape[1:] != shape:
-        wanted = f"uint8 images of shape {shape}"
-        raise UserError(f"{path}: x is {x.dtype} of shape {x.shape[1:]}; expected {wanted}")
-    if len(x) != len(y) or len(y) == 0 or y.min() < 0 or y.max() >= num_classes:
-        raise UserError(f"{path}: y needs one label 0..{num_classes - 1} for each image in x")
+        wanted = f"uint8 and {('number', *shape)} as in the data set".replace("'", "")
+        raise UserError(f"{path}: x has type {x.dtype} and shape {x.shape}, expected {wanted}")
+    if len(x) == 0:
+        raise UserError(f"{path}: x has shape {x.shape}, expected at least one image")
+    npz.check_labels(file, "y", y, len(x))
+    npz.check_highest(file, "y", y, num_classes, "the classes of the data set")
     return np.ascontiguousarray(x), y.astype(np.int64)
-
-
-def _arrays(path: str, arrays: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    missing = {"x", "y"} - set(arrays)
-    if missing:
-        raise UserError(f"{path}: no array named {' or '.join(sorted(missing))}; expected x and y")
-    return arrays["x"], arrays["y"]

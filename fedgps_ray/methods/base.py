@@ -18,8 +18,19 @@ Message = Any
 Upload = Any
 Memory = Any
 
-Question = Callable[[Local, Memory | None], Any]
-Ask = Callable[[Question], list[Any]]  # runs a question on every client, answers in client order
+Question = Callable[[Local, Memory | None, Any], Any]  # the last is what the server sends along
+Ask = Callable[[Question, Any], list[Any]]  # puts a question to all clients, in client order
+
+
+class About(NamedTuple):
+    """What `fedgps-ray methods` tells, beside the class's docstring and fields."""
+
+    client: str
+    server: str
+    state: str
+    up: str  # numbers sent by a client in a round; M is the size of the model
+    down: str
+    source: str
 
 
 class Cohort(NamedTuple):
@@ -57,8 +68,10 @@ class Reply(NamedTuple):
 class Method(Protocol):
     """Both sides of a federated method. Values go in, values come out; nothing changes in place."""
 
-    optimizer: ClassVar[Sgd]
+    about: ClassVar[About]
+    optimizer: ClassVar[Sgd]  # the settings of the paper, where a spec gives none
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
+    overrides: ClassVar[Mapping[str, Any]]  # settings of the spec that the method leaves no choice
 
     @property
     def needs_surrogate(self) -> bool:
@@ -86,7 +99,7 @@ class Method(Protocol):
         ...
 
     def deploy(self, state: State, turn: Turn, ask: Ask) -> Params:
-        """Return the model that is tested."""
+        """Return the model that is tested; what is asked for here is counted as communication."""
         ...
 
     def global_params(self, state: State) -> Params:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic.dataclasses import dataclass
 
-from fedgps_ray.methods.base import STRICT, Ask, Cohort, Reply, Turn, Work
+from fedgps_ray.methods.base import STRICT, About, Ask, Cohort, Reply, Turn, Work
 from fedgps_ray.tensors import Params, Update, mean, moved, step
 from fedgps_ray.training.gradients import backprop, cross_entropy
 from fedgps_ray.training.local import Client, Gradient, Local, Sgd, train
@@ -27,8 +27,17 @@ class Message(NamedTuple):
 class FedAvg:
     """The mean of locally trained models; other methods override two or three functions."""
 
+    about: ClassVar[About] = About(
+        client="SGD on cross-entropy",
+        server="mean of the models",
+        state="none",
+        up="M",
+        down="M",
+        source="McMahan et al., AISTATS 2017",
+    )
     optimizer: ClassVar[Sgd] = Sgd()
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    overrides: ClassVar[Mapping[str, Any]] = {}
 
     weighting: Literal["samples", "uniform"] = "samples"
 

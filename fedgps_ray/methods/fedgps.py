@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from fedgps_ray.data.batches import Batch
-from fedgps_ray.methods.base import STRICT, Ask, Cohort, Question, Reply, Turn, Work
+from fedgps_ray.methods.base import STRICT, About, Ask, Cohort, Reply, Turn, Work
 from fedgps_ray.methods.fedavg import FedAvg
 from fedgps_ray.tensors import Params, Update, moved, norm, step, sum_of_norms
 from fedgps_ray.training.gradients import Loss, backprop, cross_entropy, shifted
@@ -89,6 +89,14 @@ class ClassSums:
 class FedGPS(FedAvg):
     """Goal: features aligned to shared noise. Path: looking ahead along the others' update."""
 
+    about: ClassVar[About] = About(
+        client="joint step on real and noise images, gradient taken ahead along the others' update",
+        server="mean update; prototypes of the noise classes",
+        state="client: own update, momentum (2M); server: last update (M), prototypes",
+        up="M + Cd",
+        down="2M + Cd",
+        source="FedGPS, NeurIPS 2025",
+    )
     optimizer: ClassVar[Sgd] = Sgd(max_norm=10.0)
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
@@ -276,9 +284,8 @@ class FedGPS(FedAvg):
         due = self.divergence_every and turn.round and turn.round % self.divergence_every == 0
         if not due or state.prototypes is None:
             return {}
-        distances = [
-            d for d in ask(feature_distance(state.prototypes, state.initial)) if d is not None
-        ]
+        answers = ask(feature_distance, (state.prototypes, state.initial))
+        distances = [answer for answer in answers if answer is not None]
         official = self.divergence_scale == "official"
         by = len(turn.clients) if official else len(distances)
         return {"divergence": sum(distances) / by, "divergence_clients": float(len(distances))}
@@ -326,20 +333,19 @@ def final_pass(local: Local) -> ClassSums:
     return sums
 
 
-def feature_distance(prototypes: Prototypes, initial: Params | None) -> Question:
-    """Ask a client how far its own model puts surrogate images from the prototypes."""
-
-    @torch.no_grad()
-    def question(local: Local, memory: Any) -> float | None:
-        params = initial if memory is None else memory.model
-        if params is None:
-            return None
-        local.network.load(params)
-        local.network.model.eval()
-        found = [_mean_distance(local, prototypes) for _ in range(DIVERGENCE_BATCHES)]
-        return sum(found) / len(found)
-
-    return question
+@torch.no_grad()
+def feature_distance(
+    local: Local, memory: Any, sent: tuple[Prototypes, Params | None]
+) -> float | None:
+    """Say how far a client's own last model puts surrogate images from the prototypes."""
+    prototypes, initial = sent
+    params = initial if memory is None else memory.model
+    if params is None:
+        return None
+    local.network.load(params)
+    local.network.model.eval()
+    found = [_mean_distance(local, prototypes) for _ in range(DIVERGENCE_BATCHES)]
+    return sum(found) / len(found)
 
 
 def _mean_distance(local: Local, prototypes: Prototypes) -> float:

@@ -1,13 +1,13 @@
 """FedGPS-CF (NeurIPS 2025): FedGPS without its extra download; received models stand for it."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from fedgps_ray.errors import UserError
-from fedgps_ray.methods.base import STRICT, Turn
+from fedgps_ray.methods.base import STRICT, About, Turn
 from fedgps_ray.methods.fedgps import FedGPS, Message, without_own
 from fedgps_ray.tensors import Params, Update
 from fedgps_ray.training.local import Local
@@ -26,6 +26,12 @@ class Memory(NamedTuple):
 @dataclass(frozen=True, config=STRICT)
 class FedGPSCF(FedGPS):
     """FedGPS at FedAvg's cost: clients infer the update from the models they received."""
+
+    about: ClassVar[About] = FedGPS.about._replace(
+        client="as FedGPS, the others' update inferred from two received models",
+        state="client: own update, momentum, last received model (3M); server: prototypes",
+        down="M + Cd",
+    )
 
     cf_remove_own: Literal["adjacent", "always"] = "adjacent"
 

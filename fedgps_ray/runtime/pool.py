@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from fedgps_ray.methods.base import Message, Question
-from fedgps_ray.runtime.worker import Done, Job, Worker
+from fedgps_ray.methods.base import Message
+from fedgps_ray.runtime.worker import Asked, Done, Job, Worker
 from fedgps_ray.tensors import Params
 from fedgps_ray.training.evaluate import Score
 
@@ -44,7 +44,7 @@ class Pool(Protocol):
         """Begin to test a model; the function returned waits for the score."""
         ...
 
-    def ask(self, question: Question, round_index: int, kept: dict[int, Kept]) -> list[Any]:
+    def ask(self, asked: Asked, kept: dict[int, Kept]) -> list[Any]:
         """Put a question to every client; answers come in client order."""
         ...
 
@@ -77,12 +77,12 @@ class InProcess:
         """Return the function that tests."""
         return lambda: self.worker.evaluate(params)
 
-    def ask(self, question: Question, round_index: int, kept: dict[int, Kept]) -> list[Any]:
+    def ask(self, asked: Asked, kept: dict[int, Kept]) -> list[Any]:
         """Ask one client after the other."""
         nothing = Kept(None, None)
         return [
-            self.worker.answer(question, k, round_index, kept.get(k, nothing).memory)
-            for k in range(len(self.worker.clients))
+            self.worker.answer(asked, client.id, kept.get(client.id, nothing).memory)
+            for client in self.worker.clients
         ]
 
     def fetch(self, handle: Handle) -> Any:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from fedgps_ray import seeds
-from fedgps_ray.methods.base import Ask, Cohort, Method, Reply, State, Turn
+from fedgps_ray.methods.base import Ask, Cohort, Method, Question, Reply, State, Turn
 from fedgps_ray.runtime.pool import Kept, Pool, Returned, Task
 from fedgps_ray.runtime.selection import schedule
+from fedgps_ray.runtime.worker import Asked
 from fedgps_ray.spec import TrialSpec
 from fedgps_ray.tensors import Params, all_finite, num_bytes, sha256
 from fedgps_ray.training.evaluate import Score
@@ -93,16 +94,16 @@ class _Loop:
         clients = [_client_row(turn, r, down) for r, down in zip(returned, bytes_down, strict=True)]
         _refuse_infinite(turn, returned)
         self._keep(returned)
-        ask = self._ask(turn)
-        measured = self.method.measure(self.state, turn, ask)
+        measured = self.method.measure(self.state, turn, self._ask(turn, {}))
         self.state = self._merged(turn, returned)
         weights = self.method.global_params(self.state).weights
-        params = self.method.deploy(self.state, turn, ask)
+        asked = dict.fromkeys(SUMMED, 0)
+        params = self.method.deploy(self.state, turn, self._ask(turn, asked))
         row = {
             "round": turn.round + 1,
             "train_loss": _mean_loss(turn, returned),
             "weights_sha256": sha256(weights),
-            **{key: sum(c[key] for c in clients) for key in SUMMED},
+            **{key: asked[key] + sum(c[key] for c in clients) for key in SUMMED},
             "divergence": measured.pop("divergence", None),
             "metrics": _metrics(measured, returned),
             "train_seconds": trained - began,
@@ -133,8 +134,17 @@ class _Loop:
         less = self.method.fade(memory)
         return kept if less is memory else kept._replace(memory=self.pool.store(less))
 
-    def _ask(self, turn: Turn) -> Ask:
-        return lambda question: self.pool.ask(question, turn.round, self.kept)
+    def _ask(self, turn: Turn, bill: dict[str, int]) -> Ask:
+        """Return a function that asks all clients and adds the bytes to the bill."""
+
+        def ask(question: Question, sent: Any) -> list[Any]:
+            answers = self.pool.ask(Asked(turn.round, question, sent), self.kept)
+            down = num_bytes(sent) * len(answers)
+            bill["bytes_down"] = bill.get("bytes_down", 0) + down
+            bill["bytes_up"] = bill.get("bytes_up", 0) + num_bytes(answers)
+            return answers
+
+        return ask
 
     def _tested(self, row: Row, clients: list[Row], params: Params) -> Callable[[], Finished]:
         snapshot = Snapshot(row["round"], self.state, self.kept)

@@ -41,6 +41,14 @@ class Job(NamedTuple):
     velocity: torch.Tensor | None
 
 
+class Asked(NamedTuple):
+    """A question of the server to every client, and what it sends along."""
+
+    round: int
+    question: Question
+    sent: Any
+
+
 class Done(NamedTuple):
     """What came of a job."""
 
@@ -174,9 +182,10 @@ class Worker:
             self.name,
         )
 
-    def answer(self, question: Question, client: int, round_index: int, memory: Any) -> Any:
+    def answer(self, asked: Asked, client: int, memory: Any) -> Any:
         """Ask one client."""
-        return question(self.local(client, round_index, None, "ask"), self._here(memory))
+        local = self.local(client, asked.round, None, "ask")
+        return asked.question(local, self._here(memory), self._here(asked.sent))
 
     def evaluate(self, params: Params) -> Score:
         """Test a model."""

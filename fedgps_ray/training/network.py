@@ -23,7 +23,7 @@ def _slots(model: nn.Module, names: list[str]) -> Iterator[tuple[nn.Module, str,
 
 
 class Network:
-    """A model bound to vectors of weights, gradients and buffers: changing one changes the other."""
+    """A model bound to vectors of weights, gradients and buffers; each change shows in both."""
 
     def __init__(self, model: Model, device: torch.device, dtype: torch.dtype) -> None:
         self.model = model

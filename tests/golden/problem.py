@@ -104,9 +104,11 @@ class Problem:
         )  # fmt: skip
 
     def ask(self, round_index):
-        def answer(question):
-            asked = self.cohort.clients
-            return [question(self.local(c, round_index), self.memories.get(c.id)) for c in asked]
+        def answer(question, sent):
+            return [
+                question(self.local(c, round_index), self.memories.get(c.id), sent)
+                for c in self.cohort.clients
+            ]
 
         return answer
 
