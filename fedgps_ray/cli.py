@@ -11,10 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from fedgps_ray.errors import UserError
+from fedgps_ray.errors import ClientFailed, UserError
 
 if TYPE_CHECKING:  # torch takes a second to import: help and mistakes should not wait for it
+    from collections.abc import Generator
+
     from fedgps_ray.spec import ExecutionSpec, TrialSpec
+    from fedgps_ray.trial import Event
 
 app = typer.Typer(
     name="fedgps-ray",
@@ -77,8 +80,15 @@ def run(  # noqa: PLR0913  one option a parameter is how typer reads them
     folder: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path(
         "runs/default"
     ),
-    actors: Annotated[int, typer.Option(help="0: in this process.")] = 0,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    actors: Annotated[
+        str, typer.Option(help="Client actors: a number, auto, or 0 for none: all in this process.")
+    ] = "auto",
+    client_cpus: Annotated[float, typer.Option(help="CPUs of a client actor.")] = 1.0,
+    client_gpus: Annotated[float, typer.Option(help="GPU share of a client actor.")] = 0.0,
+    address: Annotated[
+        str | None, typer.Option(help="Join a Ray cluster: auto or HOST:PORT. Default: start one.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto: cuda with a GPU share.")] = "auto",
     data_dir: DataDir = None,
     download: Download = False,
     checkpoint_seconds: Annotated[float, typer.Option(help="Time between checkpoints.")] = 30.0,
@@ -105,11 +115,12 @@ def run(  # noqa: PLR0913  one option a parameter is how typer reads them
         "seed": seed,
     }
     spec, files = _trial(values, settings or [])
-    if actors:
-        raise UserError(f"--actors {actors}: only --actors 0 (in this process) is available")
     execution = ExecutionSpec(
         out=folder,
-        actors=actors,
+        actors=_actors(actors),
+        client_cpus=client_cpus,
+        client_gpus=client_gpus,
+        address=address,
         device=_device(device),
         data_dir=data_dir,
         download=download,
@@ -309,13 +320,21 @@ def _partition(kind: str, alpha: float | None, classes_per_client: int | None) -
     return {"kind": kind} | {key: value for key, value in own.items() if value is not None}
 
 
-def _device(name: str) -> str:
+def _actors(given: str) -> Any:
+    if given == "auto":
+        return given
+    if not given.isdigit():
+        raise UserError(f"--actors {given}: expected auto, 0, or a number of actors")
+    return int(given)
+
+
+def _device(name: str) -> Any:
     import torch
 
-    if name not in ("cpu", "cuda"):
-        raise UserError(f"--device {name}: use cpu or cuda")
+    if name not in ("auto", "cpu", "cuda"):
+        raise UserError(f"--device {name}: use auto, cpu or cuda")
     if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: PyTorch finds no GPU here; use --device cpu")
+        raise UserError("--device cuda: PyTorch finds no GPU here; use --device auto or cpu")
     return name
 
 
@@ -340,27 +359,26 @@ def _run_and_show(spec: "TrialSpec", execution: "ExecutionSpec", anew: bool, as_
 
 
 def _follow(spec: "TrialSpec", execution: "ExecutionSpec", anew: bool, folder: Path) -> None:
-    from fedgps_ray.progress import following, waiting
+    from fedgps_ray.progress import follow
     from fedgps_ray.spec import method_name
-    from fedgps_ray.trial import Started, run_trial
 
-    trial = run_trial(spec, execution, anew)
+    trial = _start(spec, execution, anew)
     try:
-        with waiting(err, "reading data and sharing it out"):
-            started = next(trial)
-        assert isinstance(started, Started)
-        for problem in started.problems:
-            err.print(f"note: {escape(problem)}", soft_wrap=True)
-        if started.rounds_done:
-            err.print(f"continuing after round {started.rounds_done}")
-        with following(err, method_name(spec.method), spec.rounds, started.rounds_done) as show:
-            for row in trial:
-                assert isinstance(row, dict)
-                show(row)
+        follow(err, method_name(spec.method), spec.rounds, trial)
     except KeyboardInterrupt:
         trial.close()
         err.print(f"interrupted; to continue: fedgps-ray resume {folder}", soft_wrap=True)
         raise typer.Exit(130) from None
+
+
+def _start(spec: "TrialSpec", execution: "ExecutionSpec", anew: bool) -> "Generator[Event]":
+    if execution.actors == 0:
+        from fedgps_ray.trial import run_trial
+
+        return run_trial(spec, execution, anew)
+    from fedgps_ray.distributed import run_on_ray
+
+    return run_on_ray(spec, execution, anew)
 
 
 def _list(kind: str, lines: dict[str, str], as_json: bool) -> None:
@@ -389,6 +407,9 @@ def main() -> None:
     except UserError as problem:
         err.print(f"[bold red]error:[/] {escape(str(problem))}", soft_wrap=True, highlight=False)
         sys.exit(2)
+    except ClientFailed as failure:
+        err.print(f"[bold red]failed:[/] {escape(str(failure))}", soft_wrap=True, highlight=False)
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
 

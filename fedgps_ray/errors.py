@@ -1,4 +1,4 @@
-"""The one exception that is shown to a user as a message instead of a traceback."""
+"""Exceptions that are shown to a user as a message instead of a traceback."""
 
 import difflib
 from collections.abc import Iterable
@@ -6,6 +6,10 @@ from collections.abc import Iterable
 
 class UserError(ValueError):
     """Something the user can mend: the message says what was given and what to do."""
+
+
+class ClientFailed(Exception):
+    """A client's work raised an exception, or its actors keep dying; ends one trial, not others."""
 
 
 def nearest(given: str, known: Iterable[str]) -> str:

@@ -1,16 +1,15 @@
 """What a person sees while a trial runs and when it ends; reads rows, changes nothing."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
-Row = dict[str, Any]
-Show = Callable[[Row], None]
+from fedgps_ray.trial import Event, Row, Started, Status
 
 
 class Pace:
@@ -33,28 +32,64 @@ class Pace:
         )
 
 
-@contextmanager
-def waiting(console: Console, what: str) -> Iterator[None]:
-    """Show a spinner that says what is waited for."""
-    if not console.is_terminal:
-        yield
-        return
-    with console.status(what):
-        yield
+class Follower:
+    """Shows a trial's events: a live bar of rounds in a terminal, one line an event elsewhere."""
+
+    def __init__(self, console: Console, label: str, rounds: int) -> None:
+        self.console, self.label, self.rounds = console, label, rounds
+        self.pace = Pace(rounds, 0)
+        self.last = ""
+
+    def __call__(self, event: Event, bar: Progress | None) -> None:
+        """Show one event."""
+        if isinstance(event, Started):
+            self._started(event)
+            said = "first round" if not event.rounds_done else ""
+            self._update(bar, completed=event.rounds_done, said=said)
+        elif isinstance(event, Status):
+            self._status(event, bar)
+        else:
+            self.last = self.pace.line(event)
+            self._update(bar, completed=event["round"], said=self.last)
+            if bar is None:
+                self._say(f"{self.label}  round {event['round']}/{self.rounds}  {self.last}")
+
+    def _started(self, event: Started) -> None:
+        self.pace = Pace(self.rounds, event.rounds_done)
+        for problem in event.problems:
+            self._say(f"note: {problem}")
+        if event.rounds_done:
+            self._say(f"continuing after round {event.rounds_done}")
+
+    def _status(self, status: Status, bar: Progress | None) -> None:
+        clients = [name.removeprefix("client ") for name in status.in_flight if name != "test"]
+        doing = f"clients {', '.join(clients[:8])}" if clients else status.what
+        more = f" and {len(clients) - 8} more" if len(clients) > 8 else ""
+        again = f"  {status.restarts} actors restarted" if status.restarts else ""
+        self._update(bar, said="  ".join(filter(None, [self.last, doing + more + again])))
+        if bar is None and not status.in_flight and status.what != self.last:
+            self.last = status.what
+            self._say(status.what)
+
+    def _update(self, bar: Progress | None, **values: Any) -> None:
+        if bar is not None:
+            bar.update(bar.task_ids[0], **values)
+
+    def _say(self, text: str) -> None:
+        self.console.print(escape(text), soft_wrap=True, highlight=False)
 
 
-@contextmanager
-def following(console: Console, label: str, rounds: int, rounds_done: int) -> Iterator[Show]:
-    """Show a bar of rounds in a terminal, one line a round elsewhere."""
-    pace = Pace(rounds, rounds_done)
+def follow(console: Console, label: str, rounds: int, events: Iterable[Event]) -> None:
+    """Show a trial's events until it ends."""
+    show = Follower(console, label, rounds)
     if not console.is_terminal:
-        yield lambda row: console.print(
-            f"{label}  round {row['round']}/{rounds}  {pace.line(row)}", soft_wrap=True
-        )
+        for event in events:
+            show(event, None)
         return
     with _bar(console) as bar:
-        task = bar.add_task(label, total=rounds, completed=rounds_done, said="first round")
-        yield lambda row: bar.update(task, completed=row["round"], said=pace.line(row))
+        bar.add_task(label, total=rounds, said="")
+        for event in events:
+            show(event, bar)
 
 
 def _bar(console: Console) -> Progress:

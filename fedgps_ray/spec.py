@@ -3,9 +3,9 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -20,16 +20,19 @@ from pydantic import (
 from fedgps_ray.data import datasets
 from fedgps_ray.data.batches import Augment
 from fedgps_ray.data.partition import Classes, Dirichlet, How, Iid
-from fedgps_ray.data.surrogate import Noise, SurrogateSpec
-from fedgps_ray.errors import UserError, nearest, unknown
+from fedgps_ray.data.surrogate import LabelledFile, Noise, SurrogateSpec
+from fedgps_ray.errors import UserError, unknown
 from fedgps_ray.methods import METHODS, FedAvg
 from fedgps_ray.models import MODELS
 from fedgps_ray.training.local import Sgd
 
+Checked = TypeVar("Checked", bound=BaseModel)
+
 SCHEMA_VERSION = 1  # of the results; part of every trial id
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, lt=2**31)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 KINDS = {"dirichlet": Dirichlet, "classes": Classes, "iid": Iid}
+SURROGATES = {"noise": Noise, "file": LabelledFile}
 
 
 def method_name(method: FedAvg) -> str:
@@ -38,19 +41,34 @@ def method_name(method: FedAvg) -> str:
 
 
 def _known_model(name: Any) -> Any:
-    if name not in MODELS:
+    if not isinstance(name, str) or name not in MODELS:
         raise unknown("model", str(name), MODELS)
     return name
 
 
 def _parse_partition(value: Any) -> Any:
-    if not isinstance(value, str | Mapping):
+    return _parse_kind("partition", value, KINDS, "dirichlet")
+
+
+def _parse_surrogate(value: Any) -> Any:
+    return _parse_kind("surrogate", value, SURROGATES, "noise")
+
+
+def _parse_kind(what: str, value: Any, kinds: Mapping[str, Any], default: str) -> Any:
+    """Make one of several kinds from its name or from a table with its kind and options."""
+    if isinstance(value, tuple(kinds.values())):
         return value
-    options = {"kind": value} if isinstance(value, str) else dict(value)
-    kind = str(options.get("kind", "dirichlet"))
-    if kind not in KINDS:
-        raise unknown("partition", kind, KINDS)
-    return KINDS[kind](**options)
+    if not isinstance(value, str | Mapping):
+        raise UserError(f"{what}: must be a name or a table with a kind, got {value!r}")
+    options = _table("kind", value)
+    kind = str(options.get("kind", default))
+    if kind not in kinds:
+        raise unknown(what, kind, kinds)
+    return kinds[kind](**options)
+
+
+def _table(key: str, value: str | Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value} if isinstance(value, str) else dict(value)
 
 
 def _parse_method(value: Any) -> FedAvg:
@@ -62,8 +80,10 @@ def _parse_method(value: Any) -> FedAvg:
 
 
 def _split_method(value: Any) -> tuple[str, Mapping[str, Any], dict[str, Any]]:
-    options = {"name": value} if isinstance(value, str) else dict(value)
-    name = str(options.pop("name", ""))
+    if not isinstance(value, str | Mapping) or "name" not in _table("name", value):
+        raise UserError(f"method: must be a name or a table with a name, got {value!r}")
+    options = _table("name", value)
+    name = str(options.pop("name"))
     if name not in METHODS:
         raise unknown("method", name, METHODS)
     presets: dict[str, Mapping[str, Any]] = {"default": {}, **METHODS[name].presets}
@@ -71,6 +91,13 @@ def _split_method(value: Any) -> tuple[str, Mapping[str, Any], dict[str, Any]]:
     if chosen not in presets:
         raise unknown(f"preset of {name}", chosen, presets)
     return name, presets[chosen], options
+
+
+def _kind_and_preset(method: Any) -> tuple[type[FedAvg], Mapping[str, Any]]:
+    if isinstance(method, FedAvg):
+        return type(method), {}
+    name, preset, _ = _split_method(method)
+    return METHODS[name], preset
 
 
 def _dump_method(method: FedAvg) -> dict[str, Any]:
@@ -85,7 +112,7 @@ class TrialSpec(BaseModel):
     dataset: Annotated[datasets.DatasetSpec, BeforeValidator(datasets.parse)] = datasets.Named(
         "digits"
     )
-    augment: Augment | Literal["auto"] = "auto"
+    augment: Literal["auto", Augment] = "auto"
     partition: Annotated[How, BeforeValidator(_parse_partition)] = Dirichlet()
     scenario: Annotated[int, Field(ge=1, lt=2**32)] = 1
     clients: Count = 10
@@ -94,11 +121,12 @@ class TrialSpec(BaseModel):
     model: Annotated[str, BeforeValidator(_known_model)] = "cnn"
     method: Annotated[FedAvg, BeforeValidator(_parse_method), PlainSerializer(_dump_method)]
     optimizer: Sgd
-    surrogate: SurrogateSpec = Field(default=Noise(), discriminator="kind")
+    surrogate: Annotated[SurrogateSpec, BeforeValidator(_parse_surrogate)] = Noise()
     rounds: Count = 50
     local_epochs: Count = 1
     batch_size: Count = 64
     eval_logits: Literal["all", "real"] = "all"
+    evaluate_every: Count = 1  # rounds; the last one is always tested
     seed: Seed = 0
     init_seed: Literal["train", "partition"] = "train"
     threads: Count = 1
@@ -108,18 +136,17 @@ class TrialSpec(BaseModel):
     @classmethod
     def _resolve(cls, values: Any) -> Any:
         """Fill what the method and its preset decide, unless it is given."""
-        values = dict(values)
-        given = values.get("method", "fedgps")
-        values["method"] = method = _parse_method(given)
-        preset = {} if isinstance(given, FedAvg) else _split_method(given)[1]
+        values = {"method": "fedgps", **values}
+        kind, preset = _kind_and_preset(values["method"])
         own = values.get("optimizer", {})
         if isinstance(own, Mapping):
-            defaults = dataclasses.asdict(type(method).optimizer)
+            defaults = dataclasses.asdict(kind.optimizer)
             values["optimizer"] = {**defaults, **preset.get("optimizer", {}), **own}
         how = values.get("partition")
+        how = _table("kind", how) if isinstance(how, str) else how
         if isinstance(how, Mapping) and how.get("kind") == "classes":
             values["partition"] = {**preset.get("classes", {}), **how}
-        return {**preset.get("spec", {}), **values, **type(method).overrides}
+        return {**preset.get("spec", {}), **values, **kind.overrides}
 
     @property
     def partition_seed(self) -> int:
@@ -148,12 +175,21 @@ class ExecutionSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     out: Path = Path("runs/default")
-    actors: Annotated[int, Field(ge=0)] = 0
-    device: str = "cpu"
+    actors: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"  # 0: in this process
+    client_cpus: Annotated[float, Field(gt=0)] = 1.0
+    client_gpus: Annotated[float, Field(ge=0)] = 0.0
+    address: str | None = None  # of a running cluster; None: start one here
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    hang_seconds: Annotated[float, Field(gt=0)] = 60.0  # an actor silent for so long is replaced
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0
     data_dir: Path | None = None
     download: bool = False
     files: dict[str, str] = {}  # content hash -> path of the .npz files that the spec names
+
+    @property
+    def server_device(self) -> str:
+        """The server works on the CPU, unless it does the clients' work too."""
+        return "cuda" if self.actors == 0 and self.device == "cuda" else "cpu"
 
     @property
     def source(self) -> datasets.Source:
@@ -163,42 +199,51 @@ class ExecutionSpec(BaseModel):
 
 def trial_spec(**values: Any) -> TrialSpec:
     """Make a TrialSpec; what is wrong is told by field, value and what is allowed."""
+    return _told(TrialSpec, values)
+
+
+def execution_spec(**values: Any) -> ExecutionSpec:
+    """Make an ExecutionSpec; what is wrong is told by field, value and what is allowed."""
+    return _told(ExecutionSpec, values)
+
+
+def _told(kind: type[Checked], values: Mapping[str, Any]) -> Checked:
     try:
-        return TrialSpec(**values)
+        return kind(**values)
     except ValidationError as problem:
-        raise UserError("\n".join(_told(problem, values))) from None
+        lines = [_line(error, kind, values) for error in problem.errors()]
+        raise UserError("\n".join(lines)) from None
 
 
-def _told(problem: ValidationError, values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield one line for each thing that is wrong."""
-    for error in problem.errors():
-        inner = error.get("ctx", {}).get("error")
-        if isinstance(inner, ValidationError):
-            yield from _told(inner, values)
-        elif isinstance(inner, UserError):
-            yield str(inner)
-        else:
-            yield _line(error, values)
-
-
-def _line(error: Any, values: Mapping[str, Any]) -> str:
-    where = ".".join(str(part) for part in error["loc"] if part not in KINDS)
+def _line(error: Any, kind: type[BaseModel], values: Mapping[str, Any]) -> str:
+    """Return what is wrong with one setting."""
+    inner = error.get("ctx", {}).get("error")
+    if isinstance(inner, UserError):
+        return str(inner)
     if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"unknown setting '{where}'.{nearest(where.split('.')[-1], _settings(values))}"
-    prefix = f"{where}: " if where else ""
-    return f"{prefix}{error['msg'][:1].lower()}{error['msg'][1:]}, got {error['input']!r}"
+        *part, name = error["loc"]
+        owner, known = _known(part[0], values[part[0]]) if part else ("", [*kind.model_fields])
+        return str(unknown(f"setting{owner}", name, known))
+    where = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "dataclass_type":
+        return f"{where}: must be a table of settings, got {error['input']!r}"
+    reason = error["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    return f"{where}: {reason[:1].lower()}{reason[1:]}, got {error['input']!r}"
 
 
-def _settings(values: Mapping[str, Any]) -> list[str]:
-    """Return every name that can be set, for suggestions."""
-    method = _parse_method_kind(values.get("method", "fedgps"))
-    parts: list[Any] = [method, Sgd, Noise, *KINDS.values()]
-    return [*TrialSpec.model_fields, *(f.name for p in parts for f in dataclasses.fields(p))]
+def _known(part: str, given: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return whose settings were given, and which there are."""
+    if part == "method":
+        return f" of {given['name']}", ["preset", *_names(METHODS[given["name"]])]
+    if part == "optimizer":
+        return " of optimizer", _names(Sgd)
+    kinds, default = (KINDS, "dirichlet") if part == "partition" else (SURROGATES, "noise")
+    kind = given.get("kind", default)
+    return f" of {part} {kind}", _names(kinds[kind])
 
 
-def _parse_method_kind(value: Any) -> type[FedAvg]:
-    name = value if isinstance(value, str) else dict(value).get("name")
-    return METHODS.get(str(name), FedAvg)
+def _names(kind: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)]
 
 
 def columns(spec: TrialSpec) -> dict[str, Any]:

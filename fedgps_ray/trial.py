@@ -2,17 +2,18 @@
 
 import shutil
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from safetensors.torch import save_file
 
 from fedgps_ray.data.partition import index_sha256
+from fedgps_ray.errors import ClientFailed
 from fedgps_ray.results import files
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.results.summary import summary
 from fedgps_ray.runtime import checkpoint
-from fedgps_ray.runtime.pool import InProcess, Pool
+from fedgps_ray.runtime.pool import InProcess, Pool, Stopped
 from fedgps_ray.runtime.rounds import Diverged, Finished, Snapshot, run
 from fedgps_ray.runtime.worker import Setup, Worker, prepare
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
@@ -29,16 +30,30 @@ class Started(NamedTuple):
     problems: list[str]
 
 
+class Status(NamedTuple):
+    """What a trial is doing between two rows: clients in flight, actors restarted so far."""
+
+    what: str
+    in_flight: Sequence[str] = ()
+    restarts: int = 0
+
+
+Event = Started | Row | Status
+
+
 def run_trial(
-    spec: TrialSpec, execution: ExecutionSpec, anew: bool = False
-) -> Generator[Started | Row]:
+    spec: TrialSpec,
+    execution: ExecutionSpec,
+    anew: bool = False,
+    make_pool: Callable[[Worker], Pool] = InProcess,
+) -> Generator[Event]:
     """Yield where the trial starts, then each row; the folder is complete at the end."""
     store = TrialStore(execution.out, spec)
     with files.lock(store.folder):
         if anew:
             _empty(store)
         store.open(execution)
-        yield from _Trial(store, execution).run()
+        yield from _Trial(store, execution, make_pool).run()
 
 
 def _empty(store: TrialStore) -> None:
@@ -51,16 +66,18 @@ def _empty(store: TrialStore) -> None:
 class _Trial:
     """A trial on its way: rows to the store, snapshots to the checkpoints."""
 
-    def __init__(self, store: TrialStore, execution: ExecutionSpec) -> None:
+    def __init__(
+        self, store: TrialStore, execution: ExecutionSpec, make_pool: Callable[[Worker], Pool]
+    ) -> None:
         self.store, self.execution = store, execution
         self.setup: Setup = prepare(store.spec, execution.source)
-        self.worker = Worker(self.setup, execution.device)
-        self.pool: Pool = InProcess(self.worker)
+        self.worker = Worker(self.setup, execution.server_device)
+        self.pool = make_pool(self.worker)
         self.saver = checkpoint.Saver(store.checkpoints, self.pool.fetch)
         self.saved = self.last = Snapshot(0, None, {})
         self.next_save = time.monotonic() + execution.checkpoint_seconds
 
-    def run(self) -> Iterator[Started | Row]:
+    def run(self) -> Iterator[Event]:
         """Go from the last checkpoint to the end."""
         start, problems = self._start()
         self.saved = self.last = start
@@ -75,7 +92,10 @@ class _Trial:
             self.store.add(stop.row, [])
             self.store.note(diverged=str(stop))
             yield stop.row
-        except (KeyboardInterrupt, GeneratorExit):
+        except ClientFailed as failure:
+            self.store.note(error=str(failure))
+            raise
+        except (KeyboardInterrupt, GeneratorExit, Stopped):
             status = "interrupted"
             raise
         finally:

@@ -48,9 +48,7 @@ class Images:
     @property
     def padding(self) -> int:
         """Pixels added on each side before a window is cut: 4 for 32 x 32 images."""
-        return max(
-            1, min(self.pixels.shape[1:3]) // 8
-        )  # a mirror image is no wider than its original
+        return max(1, min(self.pixels.shape[1:3]) // 8)
 
     def draw(self, rng: Rng, size: int) -> Draws | None:
         """Draw the augmentation of so many images."""
@@ -78,6 +76,7 @@ class Images:
         places = row_starts[:, :, None] + columns.clamp(0, width - 1)[:, None, :]
         picked = self.pixels.view(-1, channels).index_select(0, places.view(-1))
         if self.augment != "flip_crop":
+            # line by line: a mask repeated along the channels takes four times as long
             in_columns = _within(columns, width).repeat_interleave(channels, dim=1)
             lines = picked.view(*rows.shape, width * channels)
             lines.mul_(_within(rows, height)[:, :, None]).mul_(in_columns[:, None, :])
@@ -118,14 +117,24 @@ def images(
         v.to(device, dtype).expand(pixels.shape[1:]).contiguous()
         for v in (1 / (255 * std), -mean / std)
     )
-    return Images(_tensor(pixels).to(device), _tensor(labels).to(device), scale, shift, augment)
+    return Images(as_tensor(pixels).to(device), as_tensor(labels).to(device), scale, shift, augment)
 
 
-def _tensor(array: NDArray[Any]) -> Tensor:
+def as_tensor(array: NDArray[Any]) -> Tensor:
     """Wrap an array without copying, also one that may not be written to: we only read it."""
+    return torch.from_numpy(array)
+
+
+def _spend_warning() -> None:
+    """Let PyTorch give its once-only warning about arrays that are not writable to nobody."""
+    array = np.zeros(1)
+    array.flags.writeable = False
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-        return torch.from_numpy(array)
+        warnings.simplefilter("ignore")
+        torch.from_numpy(array)
+
+
+_spend_warning()
 
 
 @dataclass(frozen=True)
@@ -156,9 +165,13 @@ class Batches:
 
     def plain(self) -> Iterator[Batch]:
         """Yield every example once, in order, without augmentation."""
-        for start in range(0, len(self.index), PLAIN_BATCH):
-            chosen = self.index[start : start + PLAIN_BATCH]
-            yield Batch(self.images.take(chosen), self.images.labels[chosen])
+        for number in range(-(-len(self.index) // PLAIN_BATCH)):
+            yield self.batch(number)
+
+    def batch(self, number: int) -> Batch:
+        """Return one batch of `plain` by its number."""
+        chosen = self.index[number * PLAIN_BATCH : (number + 1) * PLAIN_BATCH]
+        return Batch(self.images.take(chosen), self.images.labels[chosen])
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,11 @@ def file_images(path: str, num_classes: int, shape: tuple[int, int, int]) -> Lab
     arrays = npz.named_arrays(file, ("x", "y"))
     x, y = arrays["x"], arrays["y"]
     if x.dtype != np.uint8 or x.shape[1:] != shape:
-        wanted = f"uint8 and {('number', *shape)} as in the data set".replace("'", "")
-        raise UserError(f"{path}: x has type {x.dtype} and shape {x.shape}, expected {wanted}")
+        height, width, channels = shape
+        raise UserError(
+            f"{path}: x has type {x.dtype} and shape {x.shape}, expected uint8 and"
+            f" (number, {height}, {width}, {channels}), the images of the data set"
+        )
     if len(x) == 0:
         raise UserError(f"{path}: x has shape {x.shape}, expected at least one image")
     npz.check_labels(file, "y", y, len(x))

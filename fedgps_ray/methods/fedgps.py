@@ -211,7 +211,8 @@ class FedGPS(FedAvg):
         logits = local.network.head(z)
         shifted_y = noise_y + local.num_classes
         loss = F.cross_entropy(logits[: len(real_y)], real_y)
-        loss = loss + self.w_surrogate_ce * F.cross_entropy(logits[len(real_y) :], shifted_y)
+        if self.w_surrogate_ce:
+            loss = loss + self.w_surrogate_ce * F.cross_entropy(logits[len(real_y) :], shifted_y)
         if self.w_align:
             other = surrogate.detach() if self.align_detach_surrogate else surrogate
             other_y = shifted_y if self.align_labels == "distinct" else noise_y
@@ -286,6 +287,8 @@ class FedGPS(FedAvg):
             return {}
         answers = ask(feature_distance, (state.prototypes, state.initial))
         distances = [answer for answer in answers if answer is not None]
+        if not distances:
+            return {}
         official = self.divergence_scale == "official"
         by = len(turn.clients) if official else len(distances)
         return {"divergence": sum(distances) / by, "divergence_clients": float(len(distances))}
@@ -344,12 +347,14 @@ def feature_distance(
         return None
     local.network.load(params)
     local.network.model.eval()
-    found = [_mean_distance(local, prototypes) for _ in range(DIVERGENCE_BATCHES)]
-    return sum(found) / len(found)
+    batches = [_distances(local, prototypes) for _ in range(DIVERGENCE_BATCHES)]
+    found = [float(distances.mean()) for distances in batches if len(distances)]
+    return sum(found) / len(found) if found else None
 
 
-def _mean_distance(local: Local, prototypes: Prototypes) -> float:
+def _distances(local: Local, prototypes: Prototypes) -> Tensor:
+    """Return the distances of a batch to its prototypes, of images whose class has one."""
     noise = local.noise()
     z = local.network.features(noise.x)
-    distances = (z - prototypes.values[noise.y]).norm(dim=1)
-    return float(distances[prototypes.known[noise.y]].mean())
+    distances: Tensor = (z - prototypes.values[noise.y]).norm(dim=1)
+    return distances[prototypes.known[noise.y]]

@@ -1,6 +1,6 @@
 """FedGPS-CF (NeurIPS 2025): FedGPS without its extra download; received models stand for it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic.dataclasses import dataclass
@@ -32,6 +32,12 @@ class FedGPSCF(FedGPS):
         state="client: own update, momentum, last received model (3M); server: prototypes",
         down="M + Cd",
     )
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        **FedGPS.presets,
+        # a newcomer has received no earlier model, so it cannot tell the others' update
+        "paper": {"method": {**FedGPS.presets["paper"]["method"], "first_time": "none"}},
+    }
 
     cf_remove_own: Literal["adjacent", "always"] = "adjacent"
 

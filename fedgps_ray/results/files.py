@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from fedgps_ray.errors import UserError
 
@@ -44,10 +44,18 @@ def _dump(path: Path, content: Any) -> None:
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
     """Hold a folder for this process; the system lets go of it when the process ends."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as held:
+    with _lock_file(folder) as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(f"{folder} is in use by another process; wait for it to end") from None
         yield
+
+
+def _lock_file(folder: Path) -> TextIO:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return (folder / ".lock").open("w")
+    except OSError as problem:
+        reason = f"{problem.strerror}: {problem.filename}"
+        raise UserError(f"cannot write to {folder} ({reason}); use another --out") from None

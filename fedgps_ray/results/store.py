@@ -3,6 +3,7 @@
 import json
 import platform
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -16,10 +17,12 @@ from numpy.typing import NDArray
 
 from fedgps_ray.errors import UserError
 from fedgps_ray.results import files, schema
-from fedgps_ray.spec import SCHEMA_VERSION, ExecutionSpec, TrialSpec, columns
+from fedgps_ray.spec import SCHEMA_VERSION, ExecutionSpec, TrialSpec, columns, trial_spec
 
 FLUSH_SECONDS = 1.0
 FLUSH_SHARE = 0.05  # rows are rewritten whole, so not more often than costs this share of the time
+NEEDED = ("schema_version", "status", "spec", "execution")
+MOVE = "move the folder away, or use another --out"
 PACKAGES = ("fedgps-ray", "torch", "numpy", "ray")
 Row = dict[str, Any]
 
@@ -71,7 +74,10 @@ class TrialStore:
         """Take over the rows of the rounds done; say whether they are all there."""
         self._rounds = self._read("rounds.parquet", rounds_done)
         self._clients = self._read("clients.parquet", rounds_done)
-        return [row["round"] for row in self._rounds] == list(range(1, rounds_done + 1))
+        done = range(1, rounds_done + 1)
+        worked = Counter(row["round"] for row in self._clients)
+        whole = worked == dict.fromkeys(done, self.spec.per_round)
+        return whole and [row["round"] for row in self._rounds] == list(done)
 
     def _read(self, name: str, rounds_done: int) -> list[Row]:
         path = self.folder / name
@@ -79,7 +85,7 @@ class TrialStore:
             return []
         try:
             rows: list[Row] = pq.ParquetFile(path).read().to_pylist()
-        except pa.ArrowException:
+        except (pa.ArrowException, OSError):  # which of them depends on where a file is damaged
             return []
         return [row for row in rows if row["round"] <= rounds_done]
 
@@ -121,25 +127,33 @@ def read_trial(folder: Path) -> Row:
     path = folder / "trial.json"
     try:
         info: Row = json.loads(path.read_text())
-    except FileNotFoundError:
+        missing = [key for key in NEEDED if key not in info]
+    except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{folder} is not a trial's folder: it has no trial.json") from None
-    except json.JSONDecodeError as problem:
-        raise UserError(f"{path} is damaged ({problem}); move the folder away") from None
+    except (ValueError, TypeError) as problem:
+        raise UserError(f"{path} is damaged ({problem}); {MOVE}") from None
+    if missing:
+        raise UserError(f"{path} is damaged (it lacks {', '.join(missing)}); {MOVE}")
     _check_owner(folder, info)
     return info
 
 
 def _check_owner(folder: Path, info: Mapping[str, Any]) -> None:
-    if info.get("schema_version") != SCHEMA_VERSION:
+    if info["schema_version"] != SCHEMA_VERSION:
         raise UserError(
-            f"{folder} has results of schema {info.get('schema_version')}, this program writes"
+            f"{folder} has results of schema {info['schema_version']}, this program writes"
             f" {SCHEMA_VERSION}; use another --out"
         )
-    found = TrialSpec(**info["spec"]).trial_id
+    try:
+        found = trial_spec(**info["spec"]).trial_id
+    except (UserError, TypeError) as problem:
+        raise UserError(
+            f"{folder / 'trial.json'} has settings that are not valid ({problem}); {MOVE}"
+        ) from None
     if found != folder.name:
         raise UserError(
-            f"{folder} belongs to another spec: the settings in its trial.json make trial {found}."
-            " Use another --out, or move the folder away"
+            f"{folder} belongs to another spec: the settings in its trial.json make trial {found};"
+            f" {MOVE}"
         )
 
 

@@ -1,9 +1,8 @@
 """Snapshots on disk, complete or absent: tensors as safetensors, the rest as JSON, no pickle."""
 
 import hashlib
-import importlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,11 +12,21 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fedgps_ray.results import files
+from fedgps_ray.runtime.packing import Skeleton, pack, unpack
 from fedgps_ray.runtime.pool import Kept
 from fedgps_ray.runtime.rounds import Snapshot
 
+Store = Callable[[Sequence[Any]], list[Any]]
+UNREADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ImportError,
+    safetensors.SafetensorError,
+)
 KEEP = 2  # complete checkpoints: one to use, one in case it is damaged
-Skeleton = Any  # a value with its tensors replaced by where they lie
 
 
 class Place(NamedTuple):
@@ -73,73 +82,44 @@ class _Draft:
     def __init__(self, rounds_done: int) -> None:
         self.rounds_done = rounds_done
         self.files: dict[str, dict[str, Tensor]] = {}
-        self.places: dict[tuple[Any, ...], Place] = {}
+        self.places: dict[tuple[Any, ...], tuple[Tensor, Place]] = {}
 
     def pack(self, owner: str, value: Any) -> Skeleton:
         """Return the skeleton of a value."""
-        if isinstance(value, Tensor):
-            return {"tensor": list(self._place(owner, value))}
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            kind = f"{type(value).__module__}:{type(value).__qualname__}"
-            return {"type": kind, "fields": [self.pack(owner, item) for item in value]}
-        if isinstance(value, tuple | list):
-            kind = "tuple" if isinstance(value, tuple) else "list"
-            return {kind: [self.pack(owner, item) for item in value]}
-        if isinstance(value, dict):
-            return {"dict": {key: self.pack(owner, item) for key, item in value.items()}}
-        if value is None or isinstance(value, bool | int | float | str):
-            return value
-        raise TypeError(f"a checkpoint cannot hold a {type(value).__name__}")
+        return pack(value, lambda tensor: list(self._place(owner, tensor)))
 
     def _place(self, owner: str, tensor: Tensor) -> Place:
-        same = (tensor.data_ptr(), tensor.shape, tensor.dtype)
+        same = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
         if same not in self.places:
             name = f"{owner}-{self.rounds_done:06d}.safetensors"
             held = self.files.setdefault(name, {})
-            self.places[same] = Place(name, str(len(held)))
-            held[str(len(held))] = tensor.detach().cpu().contiguous()
-        return self.places[same]
+            place = Place(name, str(len(held)))
+            held[place.name] = _apart(tensor.detach().cpu().contiguous(), held.values())
+            # the tensor is kept, so that no other one can come to lie at its address meanwhile
+            self.places[same] = tensor, place
+        return self.places[same][1]
 
 
-def unpack(skeleton: Skeleton, tensor: Callable[[Place], Tensor]) -> Any:
-    """Return the value of a skeleton."""
-    if not isinstance(skeleton, dict):
-        return skeleton
-    (kind, content), *rest = skeleton.items()
-    if kind == "tensor":
-        return tensor(Place(*content))
-    if kind == "type":
-        return _tuple_type(content)(*(unpack(item, tensor) for item in rest[0][1]))
-    if kind == "dict":
-        return {key: unpack(item, tensor) for key, item in content.items()}
-    items = [unpack(item, tensor) for item in content]
-    return tuple(items) if kind == "tuple" else items
+def _apart(tensor: Tensor, others: Iterable[Tensor]) -> Tensor:
+    """Return a copy if another tensor lies in the same memory: safetensors refuses such pairs."""
+    memory = tensor.untyped_storage().data_ptr()
+    shares = any(other.untyped_storage().data_ptr() == memory for other in others)
+    return tensor.clone() if shares else tensor
 
 
-def _tuple_type(name: str) -> Any:
-    """Look up a NamedTuple of this package; a checkpoint can name nothing else."""
-    module, _, kind = name.partition(":")
-    if not module.startswith("fedgps_ray."):
-        raise ValueError(f"a checkpoint names a type outside the package: {name}")
-    found = getattr(importlib.import_module(module), kind)
-    if not (isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")):
-        raise ValueError(f"a checkpoint names something that is not a named tuple: {name}")
-    return found
-
-
-def load(folder: Path, store: Callable[[Any], Any]) -> tuple[Snapshot | None, list[str]]:
+def load(folder: Path, store: Store) -> tuple[Snapshot | None, list[str]]:
     """Return the newest complete checkpoint, and what was wrong with newer ones."""
     problems: list[str] = []
     for path in sorted(folder.glob("round-*.json"), reverse=True):
         try:
             return _read(path, store), problems
-        except (OSError, ValueError, KeyError, safetensors.SafetensorError) as problem:
+        except UNREADABLE as problem:
             problems.append(f"checkpoint {path.name} is damaged ({problem})")
             path.rename(path.with_suffix(".damaged"))
     return None, problems
 
 
-def _read(path: Path, store: Callable[[Any], Any]) -> Snapshot:
+def _read(path: Path, store: Store) -> Snapshot:
     manifest = json.loads(path.read_text())
     loaded: dict[str, dict[str, Tensor]] = {}
     for name, sha256 in manifest["files"].items():
@@ -147,14 +127,15 @@ def _read(path: Path, store: Callable[[Any], Any]) -> Snapshot:
             raise ValueError(f"{name} was changed or cut short")
         loaded[name] = load_file(path.parent / name)
 
-    def tensor(place: Place) -> Tensor:
-        return loaded[place.file][place.name]
+    def tensor(place: list[str]) -> Tensor:
+        file, name = place
+        return loaded[file][name]
 
+    keys = [key.split("/") for key in manifest["kept"]]
+    handles = store([unpack(skeleton, tensor) for skeleton in manifest["kept"].values()])
     parts: dict[int, dict[str, Any]] = {}
-    for key, skeleton in manifest["kept"].items():
-        client, _, part = key.partition("/")
-        value = unpack(skeleton, tensor)
-        parts.setdefault(int(client), {})[part] = None if value is None else store(value)
+    for (client, part), handle in zip(keys, handles, strict=True):
+        parts.setdefault(int(client), {})[part] = handle
     kept = {client: Kept(**values) for client, values in parts.items()}
     return Snapshot(manifest["rounds_done"], unpack(manifest["state"], tensor), kept)
 
@@ -170,7 +151,7 @@ def _clean(folder: Path) -> None:
 
 
 def _files_of(skeleton: Skeleton) -> set[str]:
-    if isinstance(skeleton, dict) and "tensor" in skeleton:
+    if isinstance(skeleton, dict) and isinstance(skeleton.get("tensor"), list):
         return {skeleton["tensor"][0]}
     inner = skeleton.values() if isinstance(skeleton, dict) else skeleton
     if not isinstance(skeleton, dict | list):

@@ -11,6 +11,10 @@ from fedgps_ray.training.evaluate import Score
 Handle = Any  # a value that a pool keeps for a client: the value itself, or where it lies
 
 
+class Stopped(Exception):
+    """Somebody asked the trial to stop."""
+
+
 class Kept(NamedTuple):
     """A client's memory and momentum between two participations."""
 
@@ -52,8 +56,12 @@ class Pool(Protocol):
         """Return the value behind a handle."""
         ...
 
-    def store(self, value: Any) -> Handle:
-        """Keep a value and return its handle."""
+    def store(self, values: Sequence[Any]) -> list[Handle]:
+        """Keep values and return their handles."""
+        ...
+
+    def revise(self, handle: Handle, change: Callable[[Any], Any]) -> Handle:
+        """Return a handle of the changed value, or the same one if nothing changed."""
         ...
 
 
@@ -89,6 +97,10 @@ class InProcess:
         """Return the value, which is its own handle."""
         return handle
 
-    def store(self, value: Any) -> Handle:
-        """Return the value, which is its own handle."""
-        return value
+    def store(self, values: Sequence[Any]) -> list[Handle]:
+        """Return the values, which are their own handles."""
+        return list(values)
+
+    def revise(self, handle: Handle, change: Callable[[Any], Any]) -> Handle:
+        """Return the changed value."""
+        return change(handle)

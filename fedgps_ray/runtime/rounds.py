@@ -11,7 +11,7 @@ from fedgps_ray.runtime.pool import Kept, Pool, Returned, Task
 from fedgps_ray.runtime.selection import schedule
 from fedgps_ray.runtime.worker import Asked
 from fedgps_ray.spec import TrialSpec
-from fedgps_ray.tensors import Params, all_finite, num_bytes, sha256
+from fedgps_ray.tensors import all_finite, num_bytes, sha256
 from fedgps_ray.training.evaluate import Score
 
 Row = dict[str, Any]
@@ -53,13 +53,15 @@ def run(spec: TrialSpec, cohort: Cohort, pool: Pool, start: Snapshot) -> Iterato
         results = loop.send(turn)
         if pending is not None:
             yield _checked(pending())
-        pending = loop.merge(turn, results)
+        tested = (t + 1) % spec.evaluate_every == 0 or t + 1 == spec.rounds
+        pending = loop.merge(turn, results, tested)
     if pending is not None:
         yield _checked(pending())
 
 
 def _checked(finished: Finished) -> Finished:
-    if not math.isfinite(finished.row["loss"]):
+    loss = finished.row["loss"]
+    if loss is not None and not math.isfinite(loss):
         raise Diverged(finished.row, "the test loss")
     return finished
 
@@ -86,8 +88,10 @@ class _Loop:
         ]
         return self.pool.start(turn.round, tasks)
 
-    def merge(self, turn: Turn, results: Callable[[], list[Returned]]) -> Callable[[], Finished]:
-        """Wait for the clients, form the next state, start its test."""
+    def merge(
+        self, turn: Turn, results: Callable[[], list[Returned]], tested: bool
+    ) -> Callable[[], Finished]:
+        """Wait for the clients, form the next state, start its test if there is one."""
         began, bytes_down = self.began, self.bytes_down
         returned = results()
         trained = time.perf_counter()
@@ -98,7 +102,7 @@ class _Loop:
         self.state = self._merged(turn, returned)
         weights = self.method.global_params(self.state).weights
         asked = dict.fromkeys(SUMMED, 0)
-        params = self.method.deploy(self.state, turn, self._ask(turn, asked))
+        score = self._start_test(turn, asked) if tested else _untested
         row = {
             "round": turn.round + 1,
             "train_loss": _mean_loss(turn, returned),
@@ -109,7 +113,11 @@ class _Loop:
             "train_seconds": trained - began,
             "aggregate_seconds": time.perf_counter() - trained,
         }
-        return self._tested(row, clients, params)
+        return self._finish(row, clients, score)
+
+    def _start_test(self, turn: Turn, bill: dict[str, int]) -> Callable[[], Score | None]:
+        params = self.method.deploy(self.state, turn, self._ask(turn, bill))
+        return self.pool.start_evaluation(params)
 
     def _merged(self, turn: Turn, returned: Sequence[Returned]) -> State:
         replies = [
@@ -130,9 +138,7 @@ class _Loop:
     def _fade(self, kept: Kept) -> Kept:
         if kept.memory is None:
             return kept
-        memory = self.pool.fetch(kept.memory)
-        less = self.method.fade(memory)
-        return kept if less is memory else kept._replace(memory=self.pool.store(less))
+        return kept._replace(memory=self.pool.revise(kept.memory, self.method.fade))
 
     def _ask(self, turn: Turn, bill: dict[str, int]) -> Ask:
         """Return a function that asks all clients and adds the bytes to the bill."""
@@ -146,18 +152,23 @@ class _Loop:
 
         return ask
 
-    def _tested(self, row: Row, clients: list[Row], params: Params) -> Callable[[], Finished]:
+    def _finish(
+        self, row: Row, clients: list[Row], score: Callable[[], Score | None]
+    ) -> Callable[[], Finished]:
         snapshot = Snapshot(row["round"], self.state, self.kept)
-        score = self.pool.start_evaluation(params)
 
         def finish() -> Finished:
             began = time.perf_counter()
-            found: Score = score()
+            found = score()
             seconds = time.perf_counter() - began
-            tested = {**found._asdict(), "evaluate_seconds": seconds}
-            return Finished({**row, **tested}, clients, snapshot)
+            scores = found._asdict() if found else {"accuracy": None, "loss": None}
+            return Finished({**row, **scores, "evaluate_seconds": seconds}, clients, snapshot)
 
         return finish
+
+
+def _untested() -> None:
+    return None
 
 
 SUMMED = ("bytes_up", "bytes_down", "steps", "gradient_evaluations")

@@ -1,6 +1,7 @@
 """A plain class that does one client's work in one round, evaluates, and answers questions."""
 
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,13 +10,13 @@ from numpy.typing import NDArray
 
 from fedgps_ray import seeds
 from fedgps_ray.data import datasets, partition
-from fedgps_ray.data.batches import Batches, Images, Surrogate, images
+from fedgps_ray.data.batches import PLAIN_BATCH, Batches, Images, Surrogate, images
 from fedgps_ray.data.surrogate import NORMAL, Labelled, Noise, file_images, noise_images
 from fedgps_ray.methods.base import Cohort, Memory, Message, Question, Upload
 from fedgps_ray.models import build, initialise
 from fedgps_ray.spec import TrialSpec
 from fedgps_ray.tensors import Params, all_finite
-from fedgps_ray.training.evaluate import Score, evaluate
+from fedgps_ray.training.evaluate import Score, Tally, score, tallies
 from fedgps_ray.training.local import Client, Local
 from fedgps_ray.training.network import Network
 
@@ -189,8 +190,18 @@ class Worker:
 
     def evaluate(self, params: Params) -> Score:
         """Test a model."""
+        return score(self.tallies(params, range(self.num_test_batches)))
+
+    @property
+    def num_test_batches(self) -> int:
+        """Into how many pieces the test set falls, whoever tests them."""
+        return -(-len(self.setup.data.y_test) // PLAIN_BATCH)
+
+    def tallies(self, params: Params, numbers: Sequence[int]) -> list[Tally]:
+        """Test a model on some batches of the test set."""
         real = self.setup.data.num_classes if self.spec.eval_logits == "real" else None
-        return evaluate(self.network, self._here(params), self._test, real)
+        batches = (self._test.batch(number) for number in numbers)
+        return tallies(self.network, self._here(params), batches, real)
 
     def _here(self, value: Any) -> Any:
         """Move all tensors of a value to this worker's device."""

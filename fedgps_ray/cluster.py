@@ -1,0 +1,104 @@
+"""Ray started quietly or joined, and how many client actors its resources hold."""
+
+import contextlib
+import logging
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from fedgps_ray.errors import UserError
+from fedgps_ray.spec import ExecutionSpec
+
+SERVER_BYTES = 300 * 2**20  # a server reserves memory, no CPU: on a laptop clients need them all
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # an actor without a GPU share sees no GPU
+    "RAY_DEDUP_LOGS": "0",
+}
+
+
+@contextlib.contextmanager
+def session(address: str | None) -> Iterator[None]:
+    """Start a local cluster or join one, and leave it at the end; an open one is used as it is."""
+    if ray.is_initialized():
+        yield
+        return
+    start(address)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def start(address: str | None) -> None:
+    """Start Ray without dashboard, statistics and chatter, its ports guarded by a token."""
+    os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        with _private_files():
+            ray.init(include_dashboard=False, num_cpus=os.cpu_count(), **quiet)
+        _guard_token()
+        return
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    try:
+        ray.init(address=address, **quiet)
+    except Exception as problem:  # Ray raises many types here, none of which names the cause
+        raise UserError(
+            f"cannot join the Ray cluster at {address}: {str(problem).splitlines()[0]}\n"
+            "Is it running there, and is its token in RAY_AUTH_TOKEN or ~/.ray/auth_token here?"
+            " A cluster without a token needs RAY_AUTH_MODE=disabled"
+        ) from problem
+
+
+@contextlib.contextmanager
+def _private_files() -> Iterator[None]:
+    """Make new files readable by their owner only: Ray creates its token with the usual mask."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _guard_token() -> None:
+    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", Path.home() / ".ray" / "auth_token"))
+    if token.exists() and token.stat().st_mode & 0o077:
+        token.chmod(0o600)
+
+
+def num_actors(execution: ExecutionSpec, clients: int, per_round: int) -> int:
+    """Return how many client actors to start: one a client if they fit, else as many as help."""
+    fit = capacity(execution)
+    if execution.actors == "auto":
+        return clients if clients <= fit else max(1, min(fit, per_round))
+    wanted = min(execution.actors, clients)
+    if wanted > fit:
+        raise UserError(
+            f"{wanted} actors of {execution.client_cpus:g} CPU and {execution.client_gpus:g} GPU"
+            f" do not fit: the cluster holds {fit} ({_totals()}); use --actors {max(fit, 1)},"
+            " or smaller --client-cpus / --client-gpus"
+        )
+    return wanted
+
+
+def capacity(execution: ExecutionSpec) -> int:
+    """Return how many actors fit on the nodes; a share of a GPU has to lie on one GPU."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return sum(_on_node(execution, resources) for resources in nodes)
+
+
+def _on_node(execution: ExecutionSpec, resources: dict[str, float]) -> int:
+    fit = math.floor(resources.get("CPU", 0) / execution.client_cpus + 1e-9)
+    share, gpus = execution.client_gpus, resources.get("GPU", 0)
+    if share > 1:
+        return min(fit, math.floor(gpus / share))
+    return min(fit, math.floor(gpus) * math.floor(1 / share + 1e-9)) if share else fit
+
+
+def _totals() -> str:
+    total = ray.cluster_resources()
+    return f"{total.get('CPU', 0):g} CPU, {total.get('GPU', 0):g} GPU"

@@ -1,0 +1,150 @@
+"""FedLESAM (Fan et al., 2024): gradients taken towards the older global model, in one pass a step.
+
+Variant S corrects the gradient as SCAFFOLD does, D as FedDyn does, base not at all.
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from fedgps_ray.methods.base import STRICT, About, Cohort, Reply, Turn, Work
+from fedgps_ray.methods.fedavg import FedAvg
+from fedgps_ray.tensors import Params, mean, moved, norm, step
+from fedgps_ray.training.gradients import backprop, cross_entropy, plus, shifted
+from fedgps_ray.training.local import Gradient, Local, NotNegative, Positive, Sgd, train
+
+
+class State(NamedTuple):
+    """The server's; control is the mean over all clients of their own (not for base)."""
+
+    params: Params
+    control: Tensor | None
+    previous: Tensor | None  # the weights of a round ago, only if they are sent
+    num_clients: int
+
+
+class Message(NamedTuple):
+    """To a client: the model, for S the control, and the previous weights if they are sent."""
+
+    params: Params
+    control: Tensor | None
+    previous: Tensor | None
+
+
+class Upload(NamedTuple):
+    """To the server: the update, and for S the change of the client's control."""
+
+    delta: Tensor
+    buffers: Tensor
+    control: Tensor | None
+
+
+class Memory(NamedTuple):
+    """A client's last received weights, and its own control."""
+
+    received: Tensor | None
+    control: Tensor | None
+
+
+@dataclass(frozen=True, config=STRICT)
+class FedLESAM(FedAvg):
+    """Sharpness-aware steps whose direction is how the global model came here, reversed."""
+
+    about: ClassVar[About] = About(
+        client="gradient taken towards the last received model, corrected as in SCAFFOLD",
+        server="mean update; control variate",
+        state="client: last received model, control (2M); server: control (M)",
+        up="2M",
+        down="2M",
+        source="Fan et al., ICML 2024",
+    )
+    optimizer: ClassVar[Sgd] = Sgd(
+        lr=0.1, momentum=0.0, weight_decay=0.001, max_norm=10.0, client_momentum="reset"
+    )
+
+    weighting: Literal["samples", "uniform"] = "uniform"
+    variant: Literal["base", "S", "D"] = "S"
+    rho: NotNegative = 0.5
+    correction: NotNegative = 0.1  # lambda of S and D; 1.0 is SCAFFOLD's own correction
+    server_lr: Positive = 1.0
+    # The paper's perturbation starts from the model a client last received itself; the authors'
+    # code sends everyone the last update of the server, which costs another M down.
+    reference: Literal["own", "last_update"] = "own"
+
+    def init(self, params: Params, cohort: Cohort) -> Any:
+        """Start with a control of zero."""
+        control = None if self.variant == "base" else torch.zeros_like(params.weights)
+        return State(params, control, None, len(cohort.clients))
+
+    def send(self, state: Any, turn: Turn) -> Sequence[Any]:
+        """Send the model and what the variant needs."""
+        control = state.control if self.variant == "S" else None
+        return [Message(state.params, control, state.previous)] * len(turn.clients)
+
+    def work(self, local: Local, message: Any, memory: Any) -> Work:
+        """Train on corrected gradients taken elsewhere; renew the own control."""
+        start = message.params.weights
+        memory = memory or Memory(None, torch.zeros_like(start))
+        gradient = self.uphill(backprop(cross_entropy), message, memory)
+        done = train(local, message.params, self.corrected(gradient, message, memory.control))
+        update = moved(message.params, done.params)
+        control = change = None
+        if self.variant == "D":
+            control = memory.control + update.delta
+        if self.variant == "S":
+            change = control_change(message.control, update.delta, local)
+            control = memory.control + change
+        received = start if self.reference == "own" else None
+        return Work(Upload(*update, change), Memory(received, control), {"loss": done.loss})
+
+    def uphill(self, gradient: Gradient, message: Any, memory: Any) -> Gradient:
+        """Take the gradient at weights + rho (old - new) / |old - new|, if there is an old one."""
+        old = memory.received if self.reference == "own" else message.previous
+        if old is None:
+            return gradient
+        back = old - message.params.weights
+        return shifted(gradient, back * (self.rho / (norm(back) + 1e-7)))
+
+    def corrected(self, gradient: Gradient, message: Any, own: Tensor) -> Gradient:
+        """Add lambda (c - c_k) for S, lambda (w - start + h_k) for D."""
+        start = message.params.weights
+        if self.variant == "S":
+            drift = (message.control - own) * self.correction
+            return plus(gradient, lambda _: drift)
+        if self.variant == "D":
+            return plus(gradient, lambda now: (now.network.weights - start + own) * self.correction)
+        return gradient
+
+    def merge(self, state: Any, replies: Sequence[Reply]) -> Any:
+        """Move the model by the mean update; renew the control, and for D add it to the model."""
+        params = step(state.params, self.average(replies), self.server_lr)
+        previous = None if self.reference == "own" else state.params.weights
+        if self.variant == "base":
+            return state._replace(params=params, previous=previous)
+        field = "control" if self.variant == "S" else "delta"
+        change = mean([getattr(r.upload, field) for r in replies], [1.0] * len(replies))
+        control = state.control.add(change, alpha=len(replies) / state.num_clients)
+        if self.variant == "D":
+            params = params._replace(weights=params.weights + control)
+        return state._replace(params=params, control=control, previous=previous)
+
+
+def control_change(control: Tensor, delta: Tensor, local: Local) -> Tensor:
+    """Return -c - delta / (steps * lr), by which SCAFFOLD's second option changes c_k."""
+    way = effective_steps(local.optimizer, local.steps) * local.lr
+    return torch.zeros_like(delta) if not way else torch.sub(-control, delta, alpha=1 / way)
+
+
+def effective_steps(how: Sgd, steps: int) -> float:
+    """Return how many times the learning rate one constant gradient is followed in so many steps.
+
+    Without momentum, as in the paper, this is the number of steps.
+    """
+    velocity = total = 0.0
+    for _ in range(steps):
+        velocity = how.momentum * velocity + 1
+        total += 1 + how.momentum * velocity if how.nesterov else velocity
+    return total

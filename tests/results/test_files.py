@@ -1,0 +1,122 @@
+"""Files that are complete or absent, and folders that one process holds at a time."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fedgps_ray.errors import UserError
+from fedgps_ray.results import files
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_is_put_in_place_whole(tmp_path):
+    path = tmp_path / "deep" / "down" / "note.txt"
+    files.write(path, lambda beside: beside.write_text("new"))
+    assert path.read_text() == "new"
+    assert names(path.parent) == ["note.txt"]
+
+
+def test_nobody_sees_a_file_half_written(tmp_path):
+    path = tmp_path / "note.txt"
+    path.write_text("old")
+
+    def fill(beside):
+        beside.write_text("half")
+        assert path.read_text() == "old"
+        beside.write_text("whole")
+
+    files.write(path, fill)
+    assert path.read_text() == "whole"
+
+
+@pytest.mark.parametrize("stop", [RuntimeError, KeyboardInterrupt])
+def test_a_failing_writer_leaves_the_old_file_and_nothing_else(tmp_path, stop):
+    path = tmp_path / "note.txt"
+    path.write_text("old")
+
+    def fill(beside):
+        beside.write_text("half")
+        raise stop("in the middle")
+
+    with pytest.raises(stop, match="in the middle"):
+        files.write(path, fill)
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["note.txt"]
+
+
+def test_a_writer_that_fails_at_once_is_not_hidden_by_the_clean_up(tmp_path):
+    def fill(beside):
+        raise RuntimeError("before anything")
+
+    with pytest.raises(RuntimeError, match="before anything"):
+        files.write(tmp_path / "note.txt", fill)
+    assert names(tmp_path) == []
+
+
+def test_content_is_on_disk_before_the_name_is(tmp_path, monkeypatch):
+    order = []
+    path = tmp_path / "note.txt"
+    real = os.fsync
+
+    def noted(handle):
+        order.append((os.readlink(f"/proc/self/fd/{handle}"), path.exists()))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    files.write(path, lambda beside: beside.write_text("new"))
+    flushed, folder = order
+    assert flushed[0].endswith(".part")
+    assert not flushed[1]
+    assert folder == (str(tmp_path), True)
+
+
+def test_json_that_cannot_be_written_leaves_the_old_file(tmp_path):
+    path = tmp_path / "note.json"
+    files.write_json(path, {"a": [1, None, 0.1]})
+    with pytest.raises(TypeError):
+        files.write_json(path, {"a": object()})
+    assert json.loads(path.read_text()) == {"a": [1, None, 0.1]}
+    assert names(tmp_path) == ["note.json"]
+
+
+def test_a_held_folder_is_refused_and_free_afterwards(tmp_path):
+    folder = tmp_path / "new" / "trial"
+    with (
+        files.lock(folder),
+        pytest.raises(UserError, match="trial is in use by another process; wait"),
+        files.lock(folder),
+    ):
+        pass
+    with files.lock(folder):
+        pass
+
+
+def test_the_lock_of_a_killed_process_is_gone(tmp_path):
+    program = (
+        "import sys, os, signal, pathlib\n"
+        "from fedgps_ray.results import files\n"
+        "with files.lock(pathlib.Path(sys.argv[1])):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
+    assert ended.returncode == -9
+    assert (tmp_path / ".lock").exists()
+    with files.lock(tmp_path):
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(
+            UserError, match=r"cannot write to .*file/trial \(.*file.*; use another --out"
+        ),
+        files.lock(tmp_path / "file" / "trial"),
+    ):
+        pass
