@@ -1,23 +1,27 @@
 """The command line: options to specs, rows to the screen, mistakes to messages."""
 
 import json
+import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Column, Table
 
-from fedgps_ray.errors import ClientFailed, UserError
+from fedgps_ray.errors import ClientFailed, UserError, unknown
 
 if TYPE_CHECKING:  # torch takes a second to import: help and mistakes should not wait for it
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from fedgps_ray.spec import ExecutionSpec, TrialSpec
     from fedgps_ray.trial import Event
+
+Written = TypeVar("Written")
 
 app = typer.Typer(
     name="fedgps-ray",
@@ -98,7 +102,7 @@ def run(  # noqa: PLR0913  one option a parameter is how typer reads them
     as_json: Json = False,
 ) -> None:
     """Run one trial; a finished one is not run again, an interrupted one continues."""
-    from fedgps_ray.spec import ExecutionSpec
+    from fedgps_ray.spec import execution_spec
 
     values: dict[str, Any] = {
         "dataset": dataset,
@@ -115,7 +119,7 @@ def run(  # noqa: PLR0913  one option a parameter is how typer reads them
         "seed": seed,
     }
     spec, files = _trial(values, settings or [])
-    execution = ExecutionSpec(
+    execution = execution_spec(
         out=folder,
         actors=_actors(actors),
         client_cpus=client_cpus,
@@ -136,21 +140,20 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Continue every trial of a folder that was interrupted or failed."""
-    from fedgps_ray.results.store import read_trial, trial_folders
-    from fedgps_ray.spec import ExecutionSpec, trial_spec
-    from fedgps_ray.trial import ENDED
+    from fedgps_ray.results.store import ENDED, read_trial, trial_folders
+    from fedgps_ray.spec import execution_spec, trial_spec
 
     folders = trial_folders(folder)
     if not folders:
         raise UserError(f"no trials in {folder}: expected trial.json or trials/*/trial.json there")
     open_trials = [info for info in map(read_trial, folders) if info["status"] not in ENDED]
     if not open_trials:
-        out.print(
+        err.print(
             f"all {len(folders)} trials of {folder} have ended; nothing to do", soft_wrap=True
         )
     for info in open_trials:
         where = folders[0].parent.parent
-        execution = ExecutionSpec(**info["execution"]).model_copy(update={"out": where})
+        execution = execution_spec(**{**info["execution"], "out": where})
         _run_and_show(trial_spec(**info["spec"]), execution, False, as_json)
 
 
@@ -171,6 +174,7 @@ def partition(  # noqa: PLR0913
     """Show who holds which classes: a heat map here and as PNG, and how skewed it is."""
     from fedgps_ray.data import datasets, heatmap, skew
     from fedgps_ray.data.partition import class_counts, index_sha256, split
+    from fedgps_ray.spec import columns
 
     values = {
         "dataset": dataset,
@@ -180,7 +184,7 @@ def partition(  # noqa: PLR0913
     }
     spec, files = _trial(values, settings or [])
     data = datasets.load(spec.dataset, datasets.Source(data_dir, download, files))
-    shared = split(data.y_train, clients, spec.partition, spec.partition_seed)
+    shared = split(data.y_train, spec.clients, spec.partition, spec.partition_seed)
     counts = class_counts(shared.parts, data.y_train, data.num_classes)
     figures = skew.skew(counts)._asdict()
     facts = {
@@ -188,8 +192,11 @@ def partition(  # noqa: PLR0913
         "moved": shared.moved,
         "attempts": shared.attempts,
     }
-    png = png or Path(f"partition-{Path(dataset).stem}-{partition}-{clients}-{scenario}.png")
-    heatmap.save_png(counts, png, f"{Path(dataset).stem}, {clients} clients, scenario {scenario}")
+    named = columns(spec)
+    name, how, number = named["dataset"], named["partition"], spec.scenario
+    png = png or Path(f"partition-{name}-{how}-{spec.clients}-{number}.png")
+    title = f"{name}, {spec.clients} clients, scenario {number}"
+    _writing(png, lambda: heatmap.save_png(counts, png, title))
     if as_json:
         print(json.dumps({**figures, **facts, "counts": counts.tolist(), "png": str(png)}))
         return
@@ -198,31 +205,44 @@ def partition(  # noqa: PLR0913
     out.print(_pairs({key: str(value) for key, value in rows.items()}))
 
 
-@app.command(epilog="Example: fedgps-ray methods --json")
-def methods(as_json: Json = False) -> None:
-    """List the methods: the idea, the hyperparameters and their defaults, the presets."""
-    import dataclasses
-
+@app.command(epilog="Example: fedgps-ray methods fedgps scaffold")
+def methods(
+    names: Annotated[list[str] | None, typer.Argument(help="Default: all.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the methods: idea, both sides, state, cost, hyperparameters with their defaults."""
     from fedgps_ray.methods import METHODS
 
-    known: dict[str, dict[str, Any]] = {
-        name: {
-            "idea": (kind.__doc__ or "").split("\n")[0],
-            "defaults": dataclasses.asdict(kind()),
-            "optimizer": dataclasses.asdict(kind.optimizer),
-            "presets": list(kind.presets),
-        }
-        for name, kind in METHODS.items()
-    }
+    for name in names or []:
+        if name not in METHODS:
+            raise unknown("method", name, METHODS)
+    known = {name: _method_facts(METHODS[name]) for name in names or METHODS}
     if as_json:
         print(json.dumps(known))
         return
-    table = Table("method", "idea", "defaults (--set method.NAME=VALUE)", show_lines=True)
-    for name, about in known.items():
-        defaults = ", ".join(f"{key} {value}" for key, value in about["defaults"].items())
-        presets = f"\npresets: {', '.join(about['presets'])}" if about["presets"] else ""
-        table.add_row(name, about["idea"], defaults + presets)
-    out.print(table)
+    for name, facts in known.items():
+        lines = {key: _inline(value) for key, value in facts.items() if value}
+        out.print(f"[bold]{name}[/]", highlight=False)
+        out.print(Padding(_pairs(lines), (0, 0, 1, 2)))
+    out.print("M: numbers in the model, C: classes, d: features. Change a default with --set.")
+
+
+def _method_facts(kind: Any) -> dict[str, Any]:
+    import dataclasses
+
+    return {
+        "idea": (kind.__doc__ or "").split("\n")[0],
+        **kind.about._asdict(),
+        "method": dataclasses.asdict(kind()),
+        "optimizer": dataclasses.asdict(kind.optimizer),
+        "presets": list(kind.presets),
+    }
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {item}" for key, item in value.items())
+    return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 @app.command(epilog="Example: fedgps-ray datasets")
@@ -257,18 +277,60 @@ def report(
     for line in tables.comparison(frame):
         shown.add_row(*line)
     out.print(shown)
-    written = tables.write_report(frame, folder)
+    written = _writing(folder, lambda: tables.write_report(frame, folder))
     out.print(f"report: {written}", soft_wrap=True)
 
 
-@app.command(epilog="Example: fedgps-ray bench")
-def bench() -> None:
-    """Measure our training step against hand-written PyTorch on this machine, side by side."""
-    from fedgps_ray.bench import step_ratio
+@app.command(epilog="Example: fedgps-ray bench W1 W2 --repeats 5")
+def bench(
+    workloads: Annotated[list[str] | None, typer.Argument(help="W1, W2, W3; default: all.")] = None,
+    repeats: Annotated[int, typer.Option(help="Counted turns of every contender.")] = 5,
+    as_json: Json = False,
+) -> None:
+    """Measure our round time against bare PyTorch on this machine, side by side."""
+    from fedgps_ray.bench.measure import WORKLOADS, measure
 
-    with err.status("measuring"):
-        result = step_ratio()
-    out.print(_pairs(result))
+    for name in workloads or []:
+        if name not in WORKLOADS:
+            raise unknown("workload", name, WORKLOADS)
+    with err.status("starting Ray") as status:
+        results = list(measure(workloads or list(WORKLOADS), repeats, status.update))
+    if as_json:
+        print(json.dumps([result._asdict() for result in results]))
+        return
+    table = Table("workload", "contender", "seconds a round", "ratio to the faster bare loop")
+    for result in results:
+        table.add_row(
+            result.workload, result.contender, f"{result.seconds:.4f}", f"{result.ratio:.3f}"
+        )
+    out.print(table)
+
+
+@app.command(epilog="Example: fedgps-ray soak --rounds 300")
+def soak(
+    rounds: Annotated[int, typer.Option(help="Tiny rounds to run.")] = 300,
+    method: Annotated[str, typer.Option(help="See `fedgps-ray methods`.")] = "fedgps",
+    as_json: Json = False,
+) -> None:
+    """Run many tiny rounds on Ray and show whether memory or open files grow."""
+    from fedgps_ray.soak import soak as watch
+
+    with err.status("starting Ray") as status:
+        found = watch(rounds, method, status.update)
+    if as_json:
+        print(json.dumps([growth._asdict() for growth in found]))
+        return
+    table = Table("process", "MB warm", "MB at the end", "ratio", "files warm", "files at the end")
+    for growth in found:
+        table.add_row(
+            growth.name,
+            f"{growth.megabytes_before:.1f}",
+            f"{growth.megabytes_after:.1f}",
+            f"{growth.ratio:.3f}",
+            str(growth.files_before),
+            str(growth.files_after),
+        )
+    out.print(table)
 
 
 def _trial(values: dict[str, Any], settings: list[str]) -> tuple["TrialSpec", dict[str, str]]:
@@ -285,7 +347,7 @@ def _trial(values: dict[str, Any], settings: list[str]) -> tuple["TrialSpec", di
         values["dataset"] = found
         files[found.sha256] = str(path.resolve())
     surrogate = values.get("surrogate")
-    if isinstance(surrogate, str):
+    if isinstance(surrogate, str) and surrogate.endswith(".npz"):
         path = Path(surrogate).expanduser()
         found = npz_spec(path)
         values["surrogate"] = {"kind": "file", "file": found.file, "sha256": found.sha256}
@@ -340,8 +402,7 @@ def _device(name: str) -> Any:
 
 def _run_and_show(spec: "TrialSpec", execution: "ExecutionSpec", anew: bool, as_json: bool) -> None:
     """Run a trial unless it has ended, show its rounds and its summary."""
-    from fedgps_ray.results.store import TrialStore, read_trial
-    from fedgps_ray.trial import ENDED
+    from fedgps_ray.results.store import ENDED, TrialStore, read_trial
 
     folder = TrialStore(execution.out, spec).folder
     there = read_trial(folder) if (folder / "trial.json").exists() and not anew else None
@@ -355,7 +416,7 @@ def _run_and_show(spec: "TrialSpec", execution: "ExecutionSpec", anew: bool, as_
         return
     from fedgps_ray.progress import ending
 
-    out.print(ending(info, str(folder)))
+    out.print(escape(ending(info, str(folder))), soft_wrap=True)
 
 
 def _follow(spec: "TrialSpec", execution: "ExecutionSpec", anew: bool, folder: Path) -> None:
@@ -367,7 +428,9 @@ def _follow(spec: "TrialSpec", execution: "ExecutionSpec", anew: bool, folder: P
         follow(err, method_name(spec.method), spec.rounds, trial)
     except KeyboardInterrupt:
         trial.close()
-        err.print(f"interrupted; to continue: fedgps-ray resume {folder}", soft_wrap=True)
+        begun = (folder / "trial.json").exists()
+        again = f"fedgps-ray resume {shlex.quote(str(folder))}" if begun else "the same command"
+        err.print(f"interrupted; to continue: {again}", soft_wrap=True)
         raise typer.Exit(130) from None
 
 
@@ -379,6 +442,13 @@ def _start(spec: "TrialSpec", execution: "ExecutionSpec", anew: bool) -> "Genera
     from fedgps_ray.distributed import run_on_ray
 
     return run_on_ray(spec, execution, anew)
+
+
+def _writing(path: Path, write: "Callable[[], Written]") -> "Written":
+    try:
+        return write()
+    except OSError as problem:
+        raise UserError(f"cannot write to {path}: {problem.strerror}") from None
 
 
 def _list(kind: str, lines: dict[str, str], as_json: bool) -> None:

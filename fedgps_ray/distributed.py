@@ -1,5 +1,6 @@
 """A trial on Ray: its owner reserves room, starts clients and a server, and passes on rows."""
 
+import os
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -80,8 +81,9 @@ class ServerActor:
 
     @ray.method(concurrency_group="control")
     def facts(self) -> list[dict[str, Any]]:
-        """Say where the client actors are."""
-        return [seat.facts for seat in self.dispatcher.seats] if self.dispatcher else []
+        """Say where this actor and the client actors are."""
+        seats = self.dispatcher.seats if self.dispatcher else []
+        return [{"name": "server", "pid": os.getpid()}, *(seat.facts for seat in seats)]
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,7 @@ def _follow(
     while True:
         server = started.start_server()
         try:
-            for event in _one_server(server, started.clients, spec, execution, anew):
+            for event in server_events(server, started.clients, spec, execution, anew):
                 failures = 0 if isinstance(event, dict) else failures
                 yield event
             return
@@ -184,9 +186,10 @@ def _follow(
             ray.kill(server)
 
 
-def _one_server(
+def server_events(
     server: Any, clients: list[Any], spec: TrialSpec, execution: ExecutionSpec, anew: bool
 ) -> Iterator[Event]:
+    """Let a server run a trial and yield what it tells."""
     rows = server.run.options(num_returns="streaming").remote(
         spec.model_dump(mode="json"), execution.model_dump(mode="json"), clients, anew
     )

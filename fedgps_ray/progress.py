@@ -7,7 +7,6 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Column, Table
 
 from fedgps_ray.trial import Event, Row, Started, Status
 
@@ -21,15 +20,14 @@ class Pace:
 
     def line(self, row: Row) -> str:
         """Return accuracy so far, seconds a round and time left."""
-        if row.get("accuracy") is None:
+        if "weights_sha256" not in row:
             return "diverged"
-        self.best = max(self.best, row["accuracy"])
+        accuracy = row["accuracy"]
+        self.best = max(self.best, accuracy or 0.0)
+        scored = "not tested" if accuracy is None else f"accuracy {accuracy:.2%}"
         seconds = (time.monotonic() - self.began) / max(1, row["round"] - self.first)
         left = duration(seconds * (self.rounds - row["round"]))
-        return (
-            f"accuracy {row['accuracy']:.2%}  best {self.best:.2%}"
-            f"  {seconds:.2f} s a round  {left} left"
-        )
+        return f"{scored}  best {self.best:.2%}  {seconds:.2f} s a round  {left} left"
 
 
 class Follower:
@@ -60,6 +58,8 @@ class Follower:
             self._say(f"note: {problem}")
         if event.rounds_done:
             self._say(f"continuing after round {event.rounds_done}")
+        elif not self.console.is_terminal:
+            self._say("first round begins")
 
     def _status(self, status: Status, bar: Progress | None) -> None:
         clients = [name.removeprefix("client ") for name in status.in_flight if name != "test"]
@@ -104,25 +104,23 @@ def _bar(console: Console) -> Progress:
     )
 
 
-def ending(info: Row, folder: str) -> Table:
-    """Return the closing summary of a trial."""
+def ending(info: Row, folder: str) -> str:
+    """Return the closing summary of a trial; no line is broken, so that paths can be copied."""
     found = info["summary"]
-    table = Table("", Column(overflow="fold"), show_header=False, box=None, pad_edge=False)
-    table.add_row(
-        "status", info["status"] + (f": {info['diverged']}" if "diverged" in info else "")
-    )
-    table.add_row(
-        "best accuracy", f"{percent(found['best_accuracy'])} in round {found['best_round']}"
-    )
-    table.add_row("last accuracy", percent(found["last_accuracy"]))
-    table.add_row("mean of last ten", percent(found["last_ten_accuracy"]))
-    table.add_row("rounds", str(found["rounds_done"]))
-    seconds = f"{found['train_seconds']:.1f} training, {found['evaluate_seconds']:.1f} testing"
-    table.add_row("seconds", seconds)
-    table.add_row("sent", f"{size(found['bytes_up'])} up, {size(found['bytes_down'])} down")
-    table.add_row("weights", found["weights_sha256"] or "-")
-    table.add_row("results", folder)
-    return table
+    when = f" in round {found['best_round']}" if found["best_round"] is not None else ""
+    train, test = found["train_seconds"], found["evaluate_seconds"]
+    lines = {
+        "status": info["status"] + (f": {info['diverged']}" if "diverged" in info else ""),
+        "best accuracy": percent(found["best_accuracy"]) + when,
+        "last accuracy": percent(found["last_accuracy"]),
+        "mean of last ten": percent(found["last_ten_accuracy"]),
+        "rounds": str(found["rounds_done"]),
+        "seconds": f"{train:.1f} training, {test:.1f} testing",
+        "sent": f"{size(found['bytes_up'])} up, {size(found['bytes_down'])} down",
+        "weights": found["weights_sha256"] or "-",
+        "results": folder,
+    }
+    return "\n".join(f"{key:<18}{value}" for key, value in lines.items())
 
 
 def percent(value: float | None) -> str:

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from fedgps_ray.data.partition import index_sha256
 from fedgps_ray.errors import ClientFailed
 from fedgps_ray.results import files
-from fedgps_ray.results.store import TrialStore
+from fedgps_ray.results.store import ENDED, TrialStore
 from fedgps_ray.results.summary import summary
 from fedgps_ray.runtime import checkpoint
 from fedgps_ray.runtime.pool import InProcess, Pool, Stopped
@@ -20,7 +20,6 @@ from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.tensors import Params, views
 
 Row = dict[str, Any]
-ENDED = ("finished", "diverged")
 
 
 class Started(NamedTuple):
@@ -47,13 +46,18 @@ def run_trial(
     anew: bool = False,
     make_pool: Callable[[Worker], Pool] = InProcess,
 ) -> Generator[Event]:
-    """Yield where the trial starts, then each row; the folder is complete at the end."""
+    """Yield where the trial starts, then each row; a trial that has ended is not run again."""
     store = TrialStore(execution.out, spec)
     with files.lock(store.folder):
         if anew:
             _empty(store)
-        store.open(execution)
-        yield from _Trial(store, execution, make_pool).run()
+        rounds_done = store.ended()
+        if rounds_done is not None:
+            yield Started(rounds_done, [])
+            return
+        trial = _Trial(store, execution, make_pool)
+        store.open(execution)  # not before: what cannot be made ready leaves no trial behind
+        yield from trial.run()
 
 
 def _empty(store: TrialStore) -> None:
@@ -143,10 +147,11 @@ class _Trial:
         self.store.flush()
         if status in ENDED:
             self._write_model()
-            shutil.rmtree(self.store.checkpoints, ignore_errors=True)
         elif self.last is not self.saved:
             self._save()
         self.store.note(status=status, summary=summary(self.store.rows))
+        if status in ENDED:  # only now: killed before, the trial would start from the first round
+            shutil.rmtree(self.store.checkpoints, ignore_errors=True)
 
     def _write_model(self) -> None:
         """Leave the last global model, tensor by tensor under its name."""

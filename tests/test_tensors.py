@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgps_ray import tensors
@@ -32,6 +32,7 @@ def test_no_shapes_give_no_pieces():
     assert tensors.pieces([]) == ()
 
 
+@settings(deadline=None)
 @given(SHAPES)
 def test_pieces_leave_no_gap(shapes):
     laid = tensors.pieces([(str(i), shape) for i, shape in enumerate(shapes)])
@@ -105,6 +106,7 @@ def test_mean_refuses_shares_that_do_not_match(shares):
         tensors.mean([vector(1.0), vector(2.0)], shares)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(-10, 10), st.integers(1, 100)), min_size=1, max_size=6),
     st.integers(1, 1000),

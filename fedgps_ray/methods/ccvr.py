@@ -115,7 +115,9 @@ class CCVR(FedAvg):
             self.calibration_epochs,
             sgd,
             sgd.lr,
-            as_batches(z.to(weights), labels, self.calibration_batch_size, turn.rng),
+            as_batches(
+                z.to(weights), labels.to(weights.device), self.calibration_batch_size, turn.rng
+            ),
         )
         start = Params(weights[head], buffers[:0])
         fitted = train(local, start, backprop(cross_entropy)).params.weights

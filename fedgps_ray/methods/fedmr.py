@@ -46,8 +46,8 @@ class FedMR(FedAvg):
         return State((params,) * cohort.per_round, params, cohort.layout)
 
     def send(self, state: Any, turn: Turn) -> Sequence[Any]:
-        """Send everyone a mixture, or the mean after a round of plain averaging."""
-        if 0 < turn.round <= self.averaging_rounds:
+        """Send everyone a mixture; at first, and after a round of plain averaging, one model."""
+        if turn.round <= self.averaging_rounds:
             return super().send(state, turn)
         layers = by_module(state.layout) if self.layer == "module" else by_entry(state.layout)
         return [Message(p) for p in recombined(state.models, state.layout, layers, turn.rng)]

@@ -21,6 +21,7 @@ from fedgps_ray.spec import SCHEMA_VERSION, ExecutionSpec, TrialSpec, columns, t
 
 FLUSH_SECONDS = 1.0
 FLUSH_SHARE = 0.05  # rows are rewritten whole, so not more often than costs this share of the time
+ENDED = ("finished", "diverged")
 NEEDED = ("schema_version", "status", "spec", "execution")
 MOVE = "move the folder away, or use another --out"
 PACKAGES = ("fedgps-ray", "torch", "numpy", "ray")
@@ -61,6 +62,13 @@ class TrialStore:
         }
         files.write_json(path, info)
         return info
+
+    def ended(self) -> int | None:
+        """Return how many rounds the trial took if it has ended, else None."""
+        if not (self.folder / "trial.json").exists():
+            return None
+        info = read_trial(self.folder)
+        return int(info["summary"]["rounds_done"]) if info["status"] in ENDED else None
 
     def note(self, **facts: Any) -> None:
         """Add facts to trial.json."""

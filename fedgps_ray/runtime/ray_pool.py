@@ -11,7 +11,7 @@ from fedgps_ray.runtime.actors import AnswerPlan, Slot, TestPlan, WorkPlan
 from fedgps_ray.runtime.dispatch import Arguments, Dispatcher, Unit
 from fedgps_ray.runtime.parcels import WORTH_LENDING, Opened, Parcel, key, open_parcel, wrap
 from fedgps_ray.runtime.pool import Handle, Kept, Returned, Task
-from fedgps_ray.runtime.worker import Asked, Setup
+from fedgps_ray.runtime.worker import Asked, Done, Setup
 from fedgps_ray.tensors import Params, leaves, num_bytes
 from fedgps_ray.training.evaluate import Score, score
 
@@ -37,6 +37,7 @@ class RayPool:
         self.one_each = len(dispatcher.seats) == setup.spec.clients
         self.num_batches = -(-len(setup.data.y_test) // PLAIN_BATCH)
         self.seconds: dict[int, float] = {}
+        self.pace = FIRST_GUESS
         self.planned_test: list[Unit] = []
 
     # --- the pool's interface -------------------------------------------------------------------
@@ -56,7 +57,9 @@ class RayPool:
 
         def results() -> list[Returned]:
             self.dispatcher.wait(units)
-            return [self._returned(u, m) for u, m in zip(units, messages, strict=True)]
+            returned = [self._returned(u, m) for u, m in zip(units, messages, strict=True)]
+            self._learn([r.done for r in returned])
+            return returned
 
         return results
 
@@ -118,11 +121,11 @@ class RayPool:
             memory, velocity = _slot(kept.memory, arguments), _slot(kept.velocity, arguments)
             return WorkPlan(task.client, round_index, number, memory, velocity)
 
-        cost = self.seconds.get(task.client, self.sizes[task.client] * self._pace())
+        cost = self.seconds.get(task.client, self.sizes[task.client] * self.pace)
         return Unit(plan, cost, f"client {task.client}", self._own(task.client), apart)
 
     def _test_unit(self, numbers: tuple[int, ...], params: Any) -> Unit:
-        cost = TEST_COST * PLAIN_BATCH * len(numbers) * self._pace()
+        cost = TEST_COST * PLAIN_BATCH * len(numbers) * self.pace
         return Unit(lambda arguments: TestPlan(numbers, arguments.add(params)), cost, "test")
 
     def _answer_unit(self, client: int, asked: Asked, sent: Any, memory: Any) -> Unit:
@@ -131,16 +134,17 @@ class RayPool:
         def plan(arguments: Arguments) -> AnswerPlan:
             return AnswerPlan(client, bare, arguments.add(sent), _slot(memory, arguments))
 
-        cost = TEST_COST * self.sizes[client] * self._pace()
+        cost = TEST_COST * self.sizes[client] * self.pace
         return Unit(plan, cost, f"client {client}", self._own(client))
 
     def _own(self, client: int) -> int | None:
         return client if self.one_each else None
 
-    def _pace(self) -> float:
-        """Return the seconds an image takes, as far as known."""
-        samples = sum(self.sizes[client] for client in self.seconds)
-        return sum(self.seconds.values()) / samples if samples else FIRST_GUESS
+    def _learn(self, done: Sequence[Done]) -> None:
+        """Note how long each client took, and what an image takes on average."""
+        self.seconds.update({d.client: d.seconds for d in done})
+        images = sum(self.sizes[d.client] for d in done)
+        self.pace = sum(d.seconds for d in done) / max(1, images)
 
     def _submit_test(self) -> None:
         units, self.planned_test = self.planned_test, []
@@ -154,7 +158,6 @@ class RayPool:
             Held(memory, (message,) if report.borrows else ()) if report.keeps_memory else None,
             Held(velocity) if report.keeps_velocity else None,
         )
-        self.seconds[report.done.client] = report.done.seconds
         return Returned(report.done._replace(upload=open_parcel(report.upload).value), kept)
 
 

@@ -13,6 +13,7 @@ from fedgps_ray.runtime.worker import Asked
 from fedgps_ray.spec import TrialSpec
 from fedgps_ray.tensors import all_finite, num_bytes, sha256
 from fedgps_ray.training.evaluate import Score
+from fedgps_ray.training.local import Client
 
 Row = dict[str, Any]
 
@@ -95,7 +96,10 @@ class _Loop:
         began, bytes_down = self.began, self.bytes_down
         returned = results()
         trained = time.perf_counter()
-        clients = [_client_row(turn, r, down) for r, down in zip(returned, bytes_down, strict=True)]
+        clients = [
+            _client_row(turn, client, r, down)
+            for client, r, down in zip(turn.clients, returned, bytes_down, strict=True)
+        ]
         _refuse_infinite(turn, returned)
         self._keep(returned)
         measured = self.method.measure(self.state, turn, self._ask(turn, {}))
@@ -183,13 +187,12 @@ def _sizes(messages: Sequence[Any]) -> list[int]:
     return [known[id(message)] for message in messages]
 
 
-def _client_row(turn: Turn, returned: Returned, bytes_down: int) -> Row:
+def _client_row(turn: Turn, client: Client, returned: Returned, bytes_down: int) -> Row:
     done = returned.done
-    samples = {client.id: client.num_examples for client in turn.clients}
     return {
         "round": turn.round + 1,
         "client": done.client,
-        "samples": samples[done.client],
+        "samples": client.num_examples,
         "steps": done.steps,
         "gradient_evaluations": done.gradient_evaluations,
         "loss": done.metrics.get("loss"),

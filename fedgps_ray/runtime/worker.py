@@ -218,4 +218,6 @@ def moved_to(value: Any, device: torch.device) -> Any:
         return type(value)(*(moved_to(item, device) for item in value))
     if isinstance(value, list | tuple):
         return type(value)(moved_to(item, device) for item in value)
+    if isinstance(value, dict):
+        return {key: moved_to(item, device) for key, item in value.items()}
     return value

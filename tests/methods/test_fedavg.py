@@ -54,8 +54,7 @@ def test_weighting_by_samples_is_the_default():
     assert FedAvg().shares([Client(0, (2, 3)), Client(1, (7,))]) == [5.0, 7.0]
 
 
-def test_weights_count_among_the_clients_of_the_round_only():
-    # scaling all sample counts by ten, as if the others had left, changes nothing
+def test_only_the_proportions_among_the_clients_of_a_round_count():
     method = FedAvg()
     few, many = (method.merge(State(START), replies(n)).params for n in ((1, 3), (10, 30)))
     assert few.weights.tolist() == many.weights.tolist()
@@ -180,4 +179,4 @@ def test_an_invalid_option_is_told(options):
 def test_the_model_is_all_that_travels():
     # ResNet-18 for ten classes: 11,173,962 weights and 9,600 BatchNorm statistics of 4 bytes
     one_way = 4 * (11_173_962 + 9_600)
-    assert gps.resnet_traffic(FedAvg()) == [(one_way, one_way)] * 2
+    assert gps.traffic(FedAvg()) == [(one_way, one_way)] * 2

@@ -43,7 +43,7 @@ def returning(client, params):
 
 
 def test_the_start_is_moved_away_from_the_last_model(params):
-    # 1 + 0.1 * (1 - 3) and 2 + 0.1 * (2 - 0)
+    # 1 - 0.1 * 2 = 0.8 ; 2 + 0.1 * 2 = 2.2
     start = FedInit().relaxed(params((1.0, 2.0), buffers=(1.0,)), numbers(3.0, 0.0))
     assert start.weights.tolist() == pytest.approx([0.8, 2.2])
     assert start.buffers.tolist() == [1.0]

@@ -280,8 +280,8 @@ def test_settings_are_those_of_the_paper():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"rho": -0.5}, {"variant": "X"}, {"correction": -1.0}, {"server_lr": 0.0}, {"beta": 1}]
-)  # fmt: skip
+    "wrong", [{"rho": -0.5}, {"variant": "X"}, {"correction": -1.0}, {"server_lr": 0}, {"beta": 1}]
+)
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         FedLESAM(**wrong)

@@ -95,8 +95,12 @@ def test_similarity_itself_has_no_gradient(two_layers):
 
 def test_received_model_stays_while_the_local_one_moves(two_layers):
     local, batch = two_layers, two_layers.data.batches[0]
-    pair = nucfl.features_of(local, local.network.params())
+    sent = local.network.params()
+    expected = local.network.features(batch.x).detach()
+    local.network.weights.zero_()  # whatever the network was used for before
+    pair = nucfl.features_of(local, sent)
     before = pair(local, batch)
+    assert torch.equal(before[1], expected)
     local.network.weights.mul_(2)
     now, received = pair(local, batch)
     assert torch.equal(before[0], before[1])
@@ -117,6 +121,12 @@ def test_nothing_to_compare_keeps_the_last_similarity():
     two = torch.tensor([[1.0, 2.0], [3.0, 5.0]])
     assert likeness((two, two.flip(1)), 0.4) == 0.4
     assert likeness(None, 0.4) == 0.4
+
+
+def test_similarity_is_at_most_one(monkeypatch):
+    fixed(monkeypatch, 1.25)  # as by rounding
+    three = torch.ones(3, 2)
+    assert float(likeness((three, three), 0.4)) == 1.0
 
 
 def test_constant_features_do_not_spoil_the_loss(two_layers):

@@ -85,6 +85,24 @@ def test_the_learning_rate_is_the_one_of_the_steps(client, params):
     assert float(work(Constant(), local, params).memory.control) == pytest.approx(1.0)
 
 
+def test_the_global_step_scales_the_update_not_the_control(client, params):
+    # y = 1 - 2 * 0.1 = 0.8, half of it: 0.9 ; c = 1.0 / 4
+    method, local = Constant(server_lr=0.5), client(1.0, steps=2, lr=0.1)
+    done = work(method, local, params)
+    state = method.merge(State(params(1.0), number(0.0), 4), [Reply(local.client, done.upload)])
+    assert float(state.params.weights) == pytest.approx(0.9)
+    assert float(state.control) == pytest.approx(0.25)
+
+
+def test_clients_count_alike_whatever_their_size(client, params):
+    # updates -0.1 and -0.3, one and three steps: -0.2 ; by samples it would be -0.25
+    method = Constant()
+    locals_ = [client(1.0, steps=steps, lr=0.1, number=steps) for steps in (1, 3)]
+    replies = [Reply(one.client, work(method, one, params).upload) for one in locals_]
+    state = method.merge(State(params(1.0), number(0.0), 2), replies)
+    assert float(state.params.weights) == pytest.approx(0.8)
+
+
 def test_plain_steps():
     heavy = Sgd(momentum=0.9)
     assert plain_steps(1, heavy) == pytest.approx(1.0)

@@ -128,11 +128,11 @@ def test_model_is_larger_by_the_outputs_of_the_noise_classes(quick, traffic):
 
 
 @pytest.mark.parametrize(
-    ("model", "num_classes", "expected"), [("resnet18", 10, 11_179_092), ("resnet50", 100, 23_910_152)]
-)  # fmt: skip
-def test_sizes_of_the_large_models(model, num_classes, expected):
+    ("model", "classes", "expected"), [("resnet18", 10, 11_179_092), ("resnet50", 100, 23_910_152)]
+)
+def test_sizes_of_the_large_models(model, classes, expected):
     with torch.device("meta"):
-        layout = layout_of(build(model, (3, 32, 32), VHL().num_outputs(num_classes)))
+        layout = layout_of(build(model, (3, 32, 32), VHL().num_outputs(classes)))
     assert layout.weights[-1].end == expected
 
 

@@ -1,0 +1,97 @@
+"""A long trial of tiny rounds, watched for growth: memory, open files, the object store."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ray
+
+from fedgps_ray import cluster
+from fedgps_ray.distributed import crew, server_events
+from fedgps_ray.spec import ExecutionSpec, trial_spec
+
+WARM_UP = 50  # rounds until everything has its size
+
+
+class Sample(NamedTuple):
+    """One process, or the object store, after a round."""
+
+    round: int
+    name: str
+    megabytes: float
+    open_files: int
+
+
+class Growth(NamedTuple):
+    """How a process changed between the warm-up and the end."""
+
+    name: str
+    megabytes_before: float
+    megabytes_after: float
+    files_before: int
+    files_after: int
+
+    @property
+    def ratio(self) -> float:
+        """Memory at the end against memory after the warm-up."""
+        return self.megabytes_after / self.megabytes_before if self.megabytes_before else 1.0
+
+
+def soak(rounds: int, method: str, tell: Callable[[str], None]) -> list[Growth]:
+    """Run a trial of tiny rounds on Ray and return how its processes grew after the warm-up."""
+    with tempfile.TemporaryDirectory() as folder, cluster.session(None):
+        samples = list(_watched(Path(folder), rounds, method, tell))
+    names = list(dict.fromkeys(sample.name for sample in samples))
+    return [_growth(name, [s for s in samples if s.name == name]) for name in names]
+
+
+def _watched(
+    folder: Path, rounds: int, method: str, tell: Callable[[str], None]
+) -> Iterator[Sample]:
+    spec = trial_spec(
+        dataset={"name": "synthetic", "train_size": 500, "test_size": 100, "image_size": 8},
+        model="mlp",
+        method=method,
+        rounds=rounds,
+        surrogate={"kind": "noise", "per_class": 50},
+    )
+    execution = ExecutionSpec(out=folder, actors=2, checkpoint_seconds=1)
+    with crew(execution, spec.clients, spec.per_round) as started:
+        server = started.start_server()
+        for event in server_events(server, started.clients, spec, execution, False):
+            if isinstance(event, dict) and (event["round"] % 10 == 0 or event["round"] == rounds):
+                tell(f"round {event['round']} of {rounds}")
+                yield from _samples(event["round"], ray.get(server.facts.remote()))
+
+
+def _samples(round_number: int, processes: list[dict[str, Any]]) -> Iterator[Sample]:
+    for process in processes:
+        folder = Path("/proc") / str(process["pid"])
+        private = next(
+            int(line.split()[1])
+            for line in (folder / "status").read_text().splitlines()
+            if line.startswith("RssAnon")
+        )
+        files = len(list((folder / "fd").iterdir()))
+        yield Sample(round_number, process["name"], private / 1000, files)
+    yield Sample(round_number, "object store", _object_store_bytes() / 1e6, 0)
+
+
+def _object_store_bytes() -> float:
+    name = "object_store_memory"
+    total, free = ray.cluster_resources(), ray.available_resources()
+    return float(total.get(name, 0) - free.get(name, 0))
+
+
+def _growth(name: str, samples: list[Sample]) -> Growth:
+    """Compare the highest values of the warm second quarter with those of the last quarter."""
+    warm = [sample for sample in samples if sample.round >= WARM_UP] or samples
+    early, late = warm[: max(1, len(warm) // 4)], warm[-max(1, len(warm) // 4) :]
+    return Growth(
+        name,
+        max(sample.megabytes for sample in early),
+        max(sample.megabytes for sample in late),
+        max(sample.open_files for sample in early),
+        max(sample.open_files for sample in late),
+    )

@@ -1,0 +1,256 @@
+"""One Ray cluster with a crew of ten for all tests that do not need their own, and tiny trials."""
+
+import importlib.util
+import logging
+import os
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import ray
+
+from fedgps_ray import distributed
+from fedgps_ray.methods import METHODS
+from fedgps_ray.runtime.dispatch import Dispatcher
+from fedgps_ray.runtime.ray_pool import RayPool
+from fedgps_ray.spec import ExecutionSpec, trial_spec
+from fedgps_ray.trial import run_trial
+
+HERE = Path(__file__).parent
+HOOK = {"worker_process_setup_hook": "faulty.register"}
+QUIET = {"log_to_driver": False, "logging_level": logging.ERROR, "runtime_env": HOOK}
+NO_SPARE_WORKERS = {"prestart_worker_first_driver": False, "enable_worker_prestart": False}
+TINY = {
+    "dataset": {"name": "synthetic", "image_size": 8, "train_size": 200, "test_size": 600},
+    "partition": {"kind": "dirichlet", "alpha": 0.5},
+    "model": "convnet",
+    "clients": 5,
+    "sampling_rate": 0.6,
+    "batch_size": 32,
+    "rounds": 4,
+}
+
+
+def _load(name):
+    """Import a file beside this one under the name by which a cluster's processes know it."""
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+faulty = _load("faulty")
+
+
+def pytest_collection_modifyitems(items):
+    """Run tests with clusters of their own before the one that all others share is started."""
+    own = [item for item in items if "own_cluster" in item.fixturenames]
+    shared = [item for item in items if "cluster" in item.fixturenames]
+    items[:] = [item for item in items if item not in own + shared] + own + shared
+
+
+# --- trials --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def faulty_methods(monkeypatch):
+    """Make the methods that go wrong known in this process too."""
+    for name, kind in faulty.KNOWN.items():
+        monkeypatch.setitem(METHODS, name, kind)
+
+
+@pytest.fixture
+def tiny_spec(faulty_methods):
+    """Make a trial of five clients that takes a second: tiny_spec("fedgps", rounds=2)."""
+    return lambda method, **changes: trial_spec(**{**TINY, "method": method, **changes})
+
+
+@pytest.fixture
+def how(tmp_path):
+    """Make an ExecutionSpec for actors on GPUs that do not exist; each has its own folder."""
+    numbers = iter(range(1000))
+
+    def make(**changes):
+        return ExecutionSpec(
+            **{"out": tmp_path / f"runs-{next(numbers)}", "device": "cpu", **changes}
+        )
+
+    return make
+
+
+def _rows(events):
+    return [event for event in events if isinstance(event, dict)]
+
+
+@pytest.fixture
+def hashes():
+    """Return the hash of the weights of every round."""
+    return lambda events: [row.get("weights_sha256") for row in _rows(events)]
+
+
+@pytest.fixture
+def numbers():
+    """Return all that has to be equal wherever a trial runs."""
+    same = ("round", "weights_sha256", "accuracy", "loss", "train_loss", "bytes_up", "bytes_down")
+    return lambda events: [tuple(row.get(key) for key in same) for row in _rows(events)]
+
+
+@pytest.fixture
+def in_process(how):
+    """Run a trial without Ray."""
+    return lambda spec: list(run_trial(spec, how(actors=0)))
+
+
+class Undisturbed:
+    """The in-process runs of this session, each done once."""
+
+    def __init__(self):
+        self.known = {}
+
+    def of(self, spec, folder):
+        if spec not in self.known:
+            self.known[spec.trial_id] = list(run_trial(spec, ExecutionSpec(out=folder, actors=0)))
+        return self.known[spec.trial_id]
+
+
+# --- clusters ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _surroundings():
+    """Let a cluster's processes find the faulty methods, and let its files go in the end."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder,
+    ):
+        patch.setenv("PYTHONPATH", str(HERE))
+        patch.setenv("RAY_TMPDIR", folder)  # a short path: the names of sockets have a limit
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
+        yield
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """Start the cluster that most tests share; its GPUs are declared, not real."""
+    with _surroundings():
+        ray.init(
+            num_cpus=6,
+            num_gpus=2,
+            object_store_memory=300_000_000,
+            include_dashboard=False,
+            _system_config=NO_SPARE_WORKERS,
+            **QUIET,
+        )
+        yield
+        ray.shutdown()
+
+
+@pytest.fixture
+def own_cluster():
+    """Let a test start a cluster of its own: a context manager over the options of ray.init."""
+
+    @contextmanager
+    def start(**options):
+        ray.init(**{**QUIET, **options})
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+    with _surroundings():
+        yield start
+
+
+# --- crews ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def ten(cluster):
+    """Start one actor for each of ten clients, five on each GPU, half a CPU each: one CPU is left."""
+    execution = ExecutionSpec(client_cpus=0.5, client_gpus=0.2)
+    with distributed.crew(execution, clients=10, per_round=5) as started:
+        yield started
+
+
+@pytest.fixture
+def crew(ten):
+    """Take some of the ten actors: a trial does not know that there are more."""
+    return lambda number: distributed.Crew(ten.group, ten.clients[:number])
+
+
+@pytest.fixture
+def follow(crew, how):
+    """Run a trial with a server actor and some client actors; events come as they happen."""
+
+    def run(spec, actors=2, execution=None):
+        return distributed._follow(crew(actors), spec, execution or how(), False)
+
+    return run
+
+
+class Desk(NamedTuple):
+    """What a server has, in this process."""
+
+    pool: RayPool
+    dispatcher: Dispatcher
+
+
+@pytest.fixture
+def desk(crew):
+    """Make what the server makes of a trial's worker, in this process and with some actors."""
+
+    def make(worker, actors=2, hang_seconds=60.0):
+        setup = ray.put(worker.setup)
+        dispatcher = Dispatcher(crew(actors).clients, setup, "cpu", hang_seconds)
+        dispatcher.wait_ready()
+        return Desk(RayPool(worker.setup, dispatcher), dispatcher)
+
+    return make
+
+
+@pytest.fixture
+def on_actors(desk, how):
+    """Run a trial whose server is this process: no time goes into starting a server actor."""
+
+    def run(spec, actors=2, **options):
+        return run_trial(spec, how(), make_pool=lambda worker: desk(worker, actors, **options).pool)
+
+    return run
+
+
+# --- waiting -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def until():
+    """Wait until something is the case; fail after some seconds."""
+
+    def wait(condition, seconds=30.0):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"did not happen within {seconds} s"
+            time.sleep(0.05)
+
+    return wait
+
+
+@pytest.fixture
+def is_alive():
+    """Say whether a process is there and not only waiting to be buried."""
+
+    def look(pid):
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+
+    return look
+
+
+assert os.name == "posix", "these tests read /proc"
