@@ -4,6 +4,8 @@ import contextlib
 import logging
 import math
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,13 +41,15 @@ def start(address: str | None) -> None:
     os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
-        with _private_files():
+        _guard_token()
+        with _own_answer_to_sigterm():
             ray.init(include_dashboard=False, num_cpus=os.cpu_count(), **quiet)
         _guard_token()
         return
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     try:
-        ray.init(address=address, **quiet)
+        with _own_answer_to_sigterm():
+            ray.init(address=address, **quiet)
     except Exception as problem:  # Ray raises many types here, none of which names the cause
         raise UserError(
             f"cannot join the Ray cluster at {address}: {str(problem).splitlines()[0]}\n"
@@ -55,19 +59,26 @@ def start(address: str | None) -> None:
 
 
 @contextlib.contextmanager
-def _private_files() -> Iterator[None]:
-    """Make new files readable by their owner only: Ray creates its token with the usual mask."""
-    before = os.umask(0o077)
-    try:
-        yield
-    finally:
-        os.umask(before)
+def _own_answer_to_sigterm() -> Iterator[None]:
+    """Keep the program's answer to SIGTERM: Ray's own ends the process without a checkpoint."""
+    ours = signal.getsignal(signal.SIGTERM)
+    yield
+    if callable(ours) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, ours)
 
 
 def _guard_token() -> None:
-    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", Path.home() / ".ray" / "auth_token"))
-    if token.exists() and token.stat().st_mode & 0o077:
-        token.chmod(0o600)
+    """Let nobody else read Ray's token, nor look into its folder while Ray writes it there.
+
+    A stricter mask would do that too, but the actors would inherit it for the results they write.
+    """
+    folder = Path.home() / ".ray"
+    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", folder / "auth_token"))
+    with contextlib.suppress(OSError):  # a home that cannot be written to has no token either
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for path in (folder, token):
+            if path.exists() and path.stat().st_mode & 0o077:
+                path.chmod(path.stat().st_mode & 0o700)
 
 
 def num_actors(execution: ExecutionSpec, clients: int, per_round: int) -> int:

@@ -1,11 +1,14 @@
 """The commands as a user gives them: what they print, leave behind and exit with."""
 
+import dataclasses
+import fcntl
 import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -338,10 +341,14 @@ def test_what_there_is(fedgps, command, known):
 
 
 def test_methods_tell_their_defaults(fedgps):
-    known = fedgps("methods", "--json").json
-    assert known["fedgps"]["defaults"]["rho"] == 0.5
-    assert known["fedgps"]["optimizer"]["max_norm"] == 10.0
+    known = fedgps("methods", "fedgps", "--json").json
+    assert list(known) == ["fedgps"]
+    assert known["fedgps"]["method"] == dataclasses.asdict(METHODS["fedgps"]())
+    assert known["fedgps"]["optimizer"] == dataclasses.asdict(METHODS["fedgps"].optimizer)
     assert "official" in known["fedgps"]["presets"]
+    shown = fedgps("methods", "fedgps", "scaffold").out
+    assert "rho 0.5" in words_of(shown)
+    assert "fedavgm" not in shown
 
 
 def test_report_compares_and_writes(fedgps):
@@ -433,6 +440,8 @@ WRONG = [  # command, and what its message must name
         "classes_per_client is 11, but there are 10 classes",
     ),
     ("partition --png gone/here.png", "cannot write to gone/here.png: No such file"),
+    ("methods fedgsp", "unknown method 'fedgsp'. Did you mean 'fedgps'? Known: fedavg, "),
+    ("bench W9", "unknown workload 'W9'"),
     ("partition --clients", "Option '--clients' requires an argument"),
 ]
 
@@ -597,14 +606,23 @@ def long_run(tmp_path_factory):
     return json.loads((trial_folder(out) / "trial.json").read_text())["summary"]["weights_sha256"]
 
 
+@contextmanager
+def running(command, until):
+    """Yield a process that has written this; it cannot get far ahead, as its pipe is short."""
+    with subprocess.Popen(
+        [PROGRAM, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, bufsize=0
+    ) as process:
+        fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+        while until not in (line := process.stderr.readline()):
+            assert line, "the process ended before"
+        yield process
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_a_signal_leaves_a_checkpoint_and_resume_the_same_end(fedgps, long_run, number):
-    with subprocess.Popen([PROGRAM, *LONG], stderr=subprocess.PIPE, text=True) as process:
-        for line in process.stderr:
-            if "round 3/150" in line:
-                break
+    with running(LONG, until=b"round 3/150") as process:
         process.send_signal(number)
-        _, err = process.communicate(timeout=60)
+        err = process.communicate(timeout=60)[1].decode()
     assert process.returncode == 130
     assert "Traceback" not in err
     info = json.loads((trial_folder() / "trial.json").read_text())
@@ -618,11 +636,7 @@ def test_a_signal_leaves_a_checkpoint_and_resume_the_same_end(fedgps, long_run, 
 
 
 def test_kill_minus_nine_loses_at_most_the_time_since_the_last_checkpoint(fedgps, long_run):
-    command = [PROGRAM, *LONG, "--checkpoint-seconds", "0.1"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        for line in process.stderr:
-            if "round 60/150" in line:
-                break
+    with running([*LONG, "--checkpoint-seconds", "0.1"], until=b"round 60/150") as process:
         process.kill()
     assert process.returncode == -9
     resumed = fedgps("resume", "runs/default", "--json")

@@ -101,7 +101,11 @@ class FedGPS(FedAvg):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
         "official": {
-            "method": {"norm_epsilon": -1e-7, "single_sample_weight": "feature_dim"},
+            "method": {
+                "norm_epsilon": -1e-7,
+                "single_sample_weight": "feature_dim",
+                "divergence_scale": "official",
+            },
             "optimizer": {"lr": 0.00998},
             "spec": {"init_seed": "partition", "selection": "official"},
             "classes": {"extra_class_range": "official"},

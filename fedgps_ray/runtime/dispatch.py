@@ -13,7 +13,8 @@ from fedgps_ray.runtime.pool import Stopped
 
 TICK_SECONDS = 0.5
 PATIENCE_SECONDS = 10.0  # how long a unit waits for its own actor before another takes it
-MAX_DEATHS = 3  # of actors while they worked on the same unit
+READY_SECONDS = 30.0  # how long a trial waits for the next actor once it has one
+MAX_DEATHS = 3  # of actors while they worked on the same unit, of one while it was set up
 DEATH = (RayActorError, OutOfMemoryError)
 
 
@@ -52,6 +53,7 @@ class Seat:
     facts: dict[str, Any] = field(default_factory=dict)
     setting_up: Any = None
     calls: dict[Any, tuple[list[Unit], list[Any]]] = field(default_factory=dict)
+    deaths: int = 0  # in a row, while it was set up
     ping: Any = None
     pinged: float = 0.0
 
@@ -123,9 +125,15 @@ class Dispatcher:
             self.tick()
 
     def wait_ready(self) -> None:
-        """Wait until every actor is set up."""
-        while not all(seat.is_ready for seat in self.seats):
+        """Wait until every actor is set up, or the last ones seem to have lost their place."""
+        ready, since = 0, time.monotonic()
+        while ready < len(self.seats):
             self.tick()
+            before, ready = ready, sum(seat.is_ready for seat in self.seats)
+            if ready != before:
+                since = time.monotonic()
+            elif ready and time.monotonic() - since > READY_SECONDS:
+                return
 
     def tick(self) -> None:
         """Take in what has happened, or wait a moment for something to happen."""
@@ -153,11 +161,16 @@ class Dispatcher:
     def _take_set_up(self, seat: Seat) -> None:
         try:
             seat.facts = ray.get(seat.setting_up)
-        except DEATH:
+        except DEATH as death:
+            seat.deaths += 1
+            if seat.deaths >= MAX_DEATHS:
+                raise ClientFailed(
+                    f"an actor died {seat.deaths} times while it was set up ({death})"
+                ) from death
             time.sleep(0.1)
             self._set_up(seat)
             return
-        seat.setting_up = None
+        seat.setting_up, seat.deaths = None, 0
 
     def _take_results(self, seat: Seat, reference: Any) -> None:
         try:
@@ -172,16 +185,16 @@ class Dispatcher:
 
     def _bury(self, seat: Seat, death: Exception) -> None:
         """Take back what a dead actor had to do; Ray restarts it, and it is set up anew."""
-        lost = [unit for units, _ in seat.calls.values() for unit in units]
+        calls = [units for units, _ in seat.calls.values()]
         seat.calls, seat.ping = {}, None
         self.restarts += 1
-        for unit in lost:
+        for unit in calls[0]:  # the later calls had not begun: what is in them is not to blame
             unit.deaths += 1
             if unit.deaths >= MAX_DEATHS:
                 raise ClientFailed(
                     f"{unit.name}: its actor died {unit.deaths} times while working on it ({death})"
                 )
-            self.waiting.append((time.monotonic(), unit))
+        self.waiting += [(time.monotonic(), unit) for units in calls for unit in units]
         self._set_up(seat)
 
     def _hand_out_waiting(self) -> None:

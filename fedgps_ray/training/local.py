@@ -95,6 +95,7 @@ def train(local: Local, start: Params, gradient: Gradient, after: After | None =
     network = local.network
     network.load(start)
     network.model.train()
+    steps_before = local.steps
     total = torch.zeros((), device=network.weights.device, dtype=network.weights.dtype)
     for batch in local.batches():
         network.grads.zero_()
@@ -103,7 +104,8 @@ def train(local: Local, start: Params, gradient: Gradient, after: After | None =
         if after is not None:
             after(local)
         local.steps += 1
-    return Trained(network.params(), local.steps, float(total) / max(local.steps, 1))
+    steps = local.steps - steps_before
+    return Trained(network.params(), steps, float(total) / max(steps, 1))
 
 
 @torch.no_grad()

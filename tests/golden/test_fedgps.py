@@ -123,8 +123,10 @@ def test_step_losses_match_the_trace(monkeypatch):
 
 def test_divergence_matches_both_scalings():
     golden = np.load(HERE / "default_f64.npz")
-    official = problem.Problem(FedGPS(**OFFICIAL, divergence_every=1, divergence_scale="official"))
-    trained = problem.Problem(FedGPS(**OFFICIAL, divergence_every=1))
+    official = problem.Problem(FedGPS(**OFFICIAL, divergence_every=1))
+    trained = problem.Problem(
+        FedGPS(**{**OFFICIAL, "divergence_scale": "trained"}, divergence_every=1)
+    )
     for round_index in range(4):
         official.round(round_index)
         trained.round(round_index)

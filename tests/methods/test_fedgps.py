@@ -797,7 +797,6 @@ def test_no_preset_is_the_default_preset():
     assert Dirichlet().min_size == 10
 
 
-@pytest.mark.xfail(strict=True, reason="the preset leaves the scale of the divergence as it is")
 def test_the_official_preset_has_the_official_scale_of_the_divergence():
     assert FedGPS(**FedGPS.presets["official"]["method"]).divergence_scale == "official"
 

@@ -2,13 +2,11 @@
 
 import importlib.util
 import logging
-import os
 import sys
 import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import ray
@@ -49,9 +47,12 @@ faulty = _load("faulty")
 
 def pytest_collection_modifyitems(items):
     """Run tests with clusters of their own before the one that all others share is started."""
-    own = [item for item in items if "own_cluster" in item.fixturenames]
-    shared = [item for item in items if "cluster" in item.fixturenames]
-    items[:] = [item for item in items if item not in own + shared] + own + shared
+
+    def turn(item):
+        used = getattr(item, "fixturenames", ())
+        return 2 if "shared_cluster" in used else int("own_cluster" in used)
+
+    items.sort(key=turn)
 
 
 # --- trials --------------------------------------------------------------------------------------
@@ -100,22 +101,22 @@ def numbers():
     return lambda events: [tuple(row.get(key) for key in same) for row in _rows(events)]
 
 
+@pytest.fixture(scope="session")
+def done_before():
+    """Remember the undisturbed trials of this session."""
+    return {}
+
+
 @pytest.fixture
-def in_process(how):
-    """Run a trial without Ray."""
-    return lambda spec: list(run_trial(spec, how(actors=0)))
+def in_process(how, done_before):
+    """Run a trial without Ray, once."""
 
+    def run(spec):
+        if spec.trial_id not in done_before:
+            done_before[spec.trial_id] = list(run_trial(spec, how(actors=0)))
+        return done_before[spec.trial_id]
 
-class Undisturbed:
-    """The in-process runs of this session, each done once."""
-
-    def __init__(self):
-        self.known = {}
-
-    def of(self, spec, folder):
-        if spec not in self.known:
-            self.known[spec.trial_id] = list(run_trial(spec, ExecutionSpec(out=folder, actors=0)))
-        return self.known[spec.trial_id]
+    return run
 
 
 # --- clusters ------------------------------------------------------------------------------------
@@ -136,7 +137,7 @@ def _surroundings():
 
 
 @pytest.fixture(scope="session")
-def cluster():
+def shared_cluster():
     """Start the cluster that most tests share; its GPUs are declared, not real."""
     with _surroundings():
         ray.init(
@@ -171,10 +172,11 @@ def own_cluster():
 
 
 @pytest.fixture(scope="session")
-def ten(cluster):
-    """Start one actor for each of ten clients, five on each GPU, half a CPU each: one CPU is left."""
+def ten(shared_cluster):
+    """Start an actor for each of ten clients, five on a GPU, half a CPU each: one CPU is left."""
     execution = ExecutionSpec(client_cpus=0.5, client_gpus=0.2)
     with distributed.crew(execution, clients=10, per_round=5) as started:
+        ray.get([client.facts.remote() for client in started.clients])
         yield started
 
 
@@ -194,32 +196,31 @@ def follow(crew, how):
     return run
 
 
-class Desk(NamedTuple):
-    """What a server has, in this process."""
-
-    pool: RayPool
-    dispatcher: Dispatcher
+@pytest.fixture
+def dispatchers():
+    """Collect the dispatchers of the trials whose server was this process."""
+    return []
 
 
 @pytest.fixture
-def desk(crew):
-    """Make what the server makes of a trial's worker, in this process and with some actors."""
+def make_pool(crew, dispatchers):
+    """Make a pool as the server actor does, in this process."""
 
     def make(worker, actors=2, hang_seconds=60.0):
         setup = ray.put(worker.setup)
-        dispatcher = Dispatcher(crew(actors).clients, setup, "cpu", hang_seconds)
-        dispatcher.wait_ready()
-        return Desk(RayPool(worker.setup, dispatcher), dispatcher)
+        dispatchers.append(Dispatcher(crew(actors).clients, setup, "cpu", hang_seconds))
+        dispatchers[-1].wait_ready()
+        return RayPool(worker.setup, dispatchers[-1])
 
     return make
 
 
 @pytest.fixture
-def on_actors(desk, how):
+def on_actors(make_pool, how):
     """Run a trial whose server is this process: no time goes into starting a server actor."""
 
     def run(spec, actors=2, **options):
-        return run_trial(spec, how(), make_pool=lambda worker: desk(worker, actors, **options).pool)
+        return run_trial(spec, how(), make_pool=lambda w: make_pool(w, actors, **options))
 
     return run
 
@@ -251,6 +252,3 @@ def is_alive():
             return False
 
     return look
-
-
-assert os.name == "posix", "these tests read /proc"

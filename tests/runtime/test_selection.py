@@ -62,6 +62,8 @@ def test_more_epochs_read_more_of_the_official_stream():
     twice = official(0, [10, 20, 30, 40], 2, 5, draws_per_image=4)
     assert once[0] == twice[0]  # the first draw is before anything is read
     assert once != twice
+    spec = trial_spec(clients=4, selection="official", rounds=5, local_epochs=2)
+    assert schedule(spec, [10, 20, 30, 40]) == twice
 
 
 def test_official_takes_all_in_order_without_a_draw():

@@ -1,0 +1,199 @@
+"""Clients small enough to compute by hand: a model of a few numbers and any loss of them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedgps_ray.data.batches import Batch
+from fedgps_ray.methods.base import Cohort, Reply, Turn
+from fedgps_ray.methods.fedavg import FedAvg, Message
+from fedgps_ray.models.base import Model
+from fedgps_ray.tensors import Params, Update
+from fedgps_ray.training.local import Client, Local, Sgd
+from fedgps_ray.training.network import Network
+
+CPU = torch.device("cpu")
+Start = Mapping[str, Sequence[float]]  # the model's tensors by name
+Loss = Callable[..., Tensor]  # of the model's tensors, in their order
+
+
+def vector(*values: float) -> Tensor:
+    """Return numbers in float64."""
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def params(*weights: float, buffers: Sequence[float] = ()) -> Params:
+    """Return a model of the numbers given."""
+    return Params(vector(*weights), vector(*buffers))
+
+
+def numbers(tensor: Tensor) -> tuple[float, ...]:
+    """Return the numbers of a tensor."""
+    return tuple(float(n) for n in tensor.detach().flatten())
+
+
+def slope(*gradient: float) -> Loss:
+    """Return a loss with a constant gradient."""
+    return lambda *tensors: torch.cat(tensors) @ vector(*gradient)
+
+
+def bowl(curvature: float) -> Loss:
+    """Return the loss a |w|^2 / 2."""
+    return lambda *tensors: torch.cat(tensors).square().sum() * (curvature / 2)
+
+
+class Numbers(nn.Module):
+    """A model of a few numbers; notes them whenever its logits are taken.
+
+    The logits (0, f) have the cross-entropy f under the weights (1, -1) in place of a label, so
+    that methods which train on cross-entropy train on the loss f.
+    """
+
+    def __init__(self, start: Start, loss: Loss) -> None:
+        super().__init__()
+        self.loss, self.points = loss, list[tuple[float, ...]]()
+        for name, values in start.items():
+            self.register_parameter(name, nn.Parameter(torch.empty(len(values))))
+
+    def features(self, x: Tensor) -> Tensor:
+        """Pass on what is not looked at."""
+        return x
+
+    def head(self, z: Tensor) -> Tensor:
+        """Return the logits (0, f)."""
+        tensors: list[Tensor] = list(self.parameters())
+        self.points.append(numbers(torch.cat(tensors)))
+        value = self.loss(*tensors)
+        return torch.stack([torch.zeros_like(value), value])[None]
+
+
+class Fixed:
+    """Batches that are given: as data in every epoch the same, as noise one after the other."""
+
+    def __init__(self, *batches: Batch) -> None:
+        self.batches = batches
+
+    def shuffled(self, epochs: int) -> Iterator[Batch]:
+        """Yield all batches, epoch after epoch."""
+        return (batch._replace(epoch=epoch) for epoch in range(epochs) for batch in self.batches)
+
+    def plain(self) -> Iterator[Batch]:
+        """Yield all batches once."""
+        return iter(self.batches)
+
+    def draw(self) -> Batch:
+        """Return the first batch."""
+        return self.batches[0]
+
+
+def batch(x: Sequence[Sequence[float]], y: Sequence[int]) -> Batch:
+    """Return examples with their labels."""
+    return Batch(torch.tensor(x, dtype=torch.float64), torch.tensor(y))
+
+
+def client(start: Start, loss: Loss, steps: int = 1, **sgd: Any) -> Local:
+    """Return client 0 in round 0 with so many steps to take: lr 0.1 and nothing else by default."""
+    model: Any = Numbers(start, loss)
+    nothing = Batch(torch.zeros(1), torch.tensor([[1.0, -1.0]], dtype=torch.float64))
+    return _local(model, numbers_of(start), Fixed(*[nothing] * steps), **sgd)
+
+
+def featured(
+    real: Batch, noise: Batch | None = None, outputs: int = 2, weights: Sequence[float] = ()
+) -> Local:
+    """Return a client of two classes whose features are its inputs; its head is zero, or given."""
+    dim = real.x.shape[1]
+    size = outputs * (dim + 1)
+    local = _local(Model(nn.Identity(), dim, outputs), weights or [0.0] * size, Fixed(real))
+    given: Any = None if noise is None else Fixed(noise)
+    local.surrogate = given
+    return local
+
+
+def _local(model: Model, weights: Sequence[float], data: Any, **sgd: Any) -> Local:
+    network = Network(model, CPU, torch.float64)
+    network.load(params(*weights))
+    how = Sgd(**{"lr": 0.1, "momentum": 0.0, "weight_decay": 0.0, **sgd})
+    return Local(network, Client(0, (1,)), 0, 2, 1, how, how.lr, data)
+
+
+def numbers_of(start: Start) -> list[float]:
+    """Return all numbers in the order of the tensors."""
+    return [value for values in start.values() for value in values]
+
+
+def points(local: Local) -> list[tuple[float, ...]]:
+    """Return where the gradients of a client were taken."""
+    model: Any = local.network.model
+    found: list[tuple[float, ...]] = model.points
+    return found
+
+
+def ended(method: FedAvg, local: Local) -> tuple[float, ...]:
+    """Let a client train on what its network holds, and return the weights it ends with."""
+    start = local.network.params()
+    return numbers(start.weights + method.work(local, Message(start), None).upload.delta)
+
+
+def loss_of(method: FedAvg, local: Local, message: Any = None) -> float:
+    """Return the loss of the first step."""
+    message = message or Message(local.network.params())
+    return float(method.work(local, message, None).metrics["loss"])
+
+
+def reply(
+    delta: Sequence[float], label_counts: tuple[int, ...] = (1,), buffers: Sequence[float] = ()
+) -> Reply:
+    """Return what a client sends that moved by delta."""
+    return Reply(Client(0, label_counts), Update(vector(*delta), vector(*buffers)))
+
+
+def turn(round_index: int, clients: int, rng: Any = None) -> Turn:
+    """Return a round of the first so many clients."""
+    members = tuple(Client(k, (1,)) for k in range(clients))
+    return Turn(round_index, members, rng or np.random.default_rng(0))
+
+
+def cohort(clients: int, start: Start) -> Cohort:
+    """Return so many clients who all take part in every round."""
+    network = client(start, slope()).network
+    return Cohort(turn(0, clients).clients, clients, network.layout)
+
+
+class Federation:
+    """Clients with a loss each over one model; plays rounds as the runtime does."""
+
+    def __init__(self, method: FedAvg, start: Start, *losses: Loss) -> None:
+        self.method, self.start, self.losses = method, start, losses
+        self.state = method.init(params(*numbers_of(start)), cohort(len(losses), start))
+        self.memories: dict[int, Any] = {}
+        self.points: dict[int, tuple[float, ...]] = {}  # where each client first took its gradient
+        self.rounds = 0
+
+    def round(self, *present: int) -> "Federation":
+        """Play a round with the clients given."""
+        everyone = turn(self.rounds, len(self.losses)).clients
+        now = Turn(self.rounds, tuple(everyone[k] for k in present), np.random.default_rng(0))
+        messages = self.method.send(self.state, now)
+        replies = [self._work(*pair) for pair in zip(now.clients, messages, strict=True)]
+        for absent in set(self.memories) - set(present):
+            self.memories[absent] = self.method.fade(self.memories[absent])
+        self.state = self.method.merge(self.state, replies)
+        self.rounds += 1
+        return self
+
+    def _work(self, who: Client, message: Any) -> Reply:
+        local = client(self.start, self.losses[who.id])
+        local.client, local.round = who, self.rounds
+        work = self.method.work(local, message, self.memories.get(who.id))
+        self.memories[who.id] = work.memory
+        self.points[who.id] = points(local)[0]
+        return Reply(who, work.upload)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The global model."""
+        return numbers(self.method.global_params(self.state).weights)

@@ -1,0 +1,147 @@
+"""What dies is replaced and nothing changes; what is wrong ends the trial and says so."""
+
+import json
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from fedgps_ray import distributed
+from fedgps_ray.errors import ClientFailed
+from fedgps_ray.results.store import TrialStore, read_trial
+from fedgps_ray.trial import Started, Status
+
+pytestmark = pytest.mark.ray
+
+ALL = {"sampling_rate": 1.0}  # every client in every round, so that the faulty one takes part
+
+
+@pytest.fixture
+def fault(tmp_path, tiny_spec):
+    """Make a trial with a fault in the work of client 2 in round 2, and what it leaves behind."""
+
+    def make(name, **changes):
+        marker = tmp_path / "marker"
+        return tiny_spec({"name": name, "marker": str(marker)}, **ALL, **changes), marker
+
+    return make
+
+
+@pytest.fixture
+def undisturbed(tiny_spec, in_process, numbers):
+    """Return the numbers of the trial that has no fault."""
+    return lambda **changes: numbers(in_process(tiny_spec("fedgps_cf", **ALL, **changes)))
+
+
+def trial_info(spec, execution):
+    return read_trial(TrialStore(execution.out, spec).folder)
+
+
+def test_killed_client_actor_is_replaced(fault, follow, undisturbed, numbers, is_alive):
+    spec, marker = fault("waits")
+    events = []
+    for event in follow(spec, actors=2):
+        events.append(event)
+        if marker.exists() and not marker.with_name("go").exists():
+            os.kill(int(marker.read_text()), signal.SIGKILL)
+            marker.with_name("go").touch()
+    assert not is_alive(int(marker.read_text()))
+    assert numbers(events) == undisturbed()
+
+
+@pytest.mark.parametrize("actors", [1, 5])  # 5: the client waits for its own actor to come back
+def test_deaths_of_actors_are_counted(actors, fault, on_actors, undisturbed, numbers, dispatchers):
+    spec, marker = fault("dies")
+    assert numbers(on_actors(spec, actors)) == undisturbed()
+    assert marker.exists()
+    assert dispatchers[-1].restarts == 1
+
+
+def test_client_that_always_dies_ends_the_trial(fault, follow, how):
+    spec, _ = fault("always_dies")
+    execution = how()
+    events = []
+    with pytest.raises(ClientFailed, match="client 2: its actor died 3 times") as failure:
+        events.extend(follow(spec, actors=2, execution=execution))
+    assert "client 2" in str(failure.value).splitlines()[0]
+    info = trial_info(spec, execution)
+    assert info["status"] == "failed"
+    assert "client 2" in info["error"]
+    assert info["summary"]["rounds_done"] == 1
+
+
+def test_exception_of_a_client_surfaces_at_once(fault, follow, how):
+    spec, _ = fault("raises")
+    execution = how()
+    trial = follow(spec, actors=2, execution=execution)
+    assert isinstance(next(event for event in trial if not isinstance(event, Status)), Started)
+    began = time.monotonic()
+    with pytest.raises(ClientFailed, match="client 2 failed in round 2") as failure:
+        list(trial)
+    assert time.monotonic() - began < 10
+    assert "the dog ate the gradient" in str(failure.value)
+    assert "faulty.py" in str(failure.value), "the traceback names the line that raised"
+    info = trial_info(spec, execution)
+    assert (info["status"], info["summary"]["rounds_done"]) == ("failed", 1)
+    assert "client 2 failed in round 2" in info["error"]
+    assert "the dog ate the gradient" in info["error"]
+
+
+def test_client_without_numbers_is_a_result(fault, follow, undisturbed, numbers, how):
+    spec, _ = fault("not_a_number")
+    execution = how()
+    rows = numbers(follow(spec, actors=2, execution=execution))
+    assert rows[:1] == undisturbed()[:1]
+    assert rows[1:] == [(2, *[None] * 6)]
+    info = trial_info(spec, execution)
+    assert (info["status"], info["summary"]["rounds_done"]) == ("diverged", 1)
+    assert info["diverged"] == "the update of client 2 is not finite in round 2"
+
+
+def test_hung_client_actor_is_replaced(
+    fault, on_actors, undisturbed, numbers, dispatchers, until, is_alive
+):
+    spec, marker = fault("hangs")
+    assert numbers(on_actors(spec, hang_seconds=3)) == undisturbed()
+    assert dispatchers[-1].restarts >= 1
+    until(lambda: not is_alive(int(marker.read_text())))
+
+
+@dataclass(frozen=True)
+class Watched(distributed.Crew):
+    """A crew that tells the process ids of its servers."""
+
+    servers: list[int] = field(default_factory=list)
+
+    def start_server(self):
+        server = super().start_server()
+        self.servers.append(ray.get(server.__ray_call__.remote(lambda self: os.getpid())))
+        return server
+
+
+def test_killed_server_is_followed_by_another(
+    fault, crew, how, undisturbed, numbers, until, is_alive
+):
+    spec, marker = fault("waits", rounds=6)
+    go = marker.with_name("go")
+    watched = Watched(crew(2).group, crew(2).clients)
+    execution = how(checkpoint_seconds=0)
+    checkpoints = TrialStore(execution.out, spec).checkpoints
+    events = []
+    for event in distributed._follow(watched, spec, execution, False):
+        events.append(event)
+        if marker.exists() and not go.exists():
+            kept = json.loads((checkpoints / "round-000001.json").read_text())
+            assert kept["rounds_done"] == 1
+            os.kill(watched.servers[0], signal.SIGKILL)
+            until(lambda: not is_alive(watched.servers[0]))
+            go.touch()
+    assert len(watched.servers) == 2
+    assert [event.rounds_done for event in events if isinstance(event, Started)] == [0, 1]
+    assert numbers(events) == undisturbed(rounds=6)
+    info = trial_info(spec, execution)
+    assert (info["status"], info["summary"]["rounds_done"]) == ("finished", 6)

@@ -1,0 +1,177 @@
+"""The command in a process of its own: signals, deaths, what is left of them, and its token."""
+
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow.parquet as pq
+import pytest
+
+from fedgps_ray.results.store import read_trial
+
+pytestmark = pytest.mark.ray
+
+TRIAL = [
+    *("--dataset", "digits", "--model", "mlp", "--method", "fedgps_cf"),
+    *("--clients", "4", "--sampling-rate", "0.5", "--rounds", "60", "--set", "threads=1"),
+]
+COMMAND = [sys.executable, "-c", "from fedgps_ray.cli import main; main()"]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """Return an environment with a home of its own and nothing of this process's Ray."""
+    home = tmp_path_factory.mktemp("home")
+    rest = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    return {**rest, "HOME": str(home), "COLUMNS": "200"}
+
+
+class Run(NamedTuple):
+    """A command that was started, and where its results go."""
+
+    process: subprocess.Popen
+    out: Path
+
+    @property
+    def folder(self):
+        """The folder of its only trial, once there is one."""
+        return next(self.out.glob("trials/*"), None)
+
+    def rounds_done(self):
+        """Return how many rounds are on disk."""
+        path = self.folder / "rounds.parquet" if self.folder else None
+        return pq.ParquetFile(path).metadata.num_rows if path and path.exists() else 0
+
+
+@pytest.fixture
+def start(environment):
+    """Start a command in a session of its own; whatever is left of it in the end is killed."""
+    started = []
+
+    def begin(out, *arguments):
+        process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return Run(process, out)
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+        for pid in descendants(process.pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def run_command(out, *more):
+    return ["run", *TRIAL, "--out", str(out), *more]
+
+
+def stats():
+    """Return (process, parent, session, state) of everything that runs."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            rest = path.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        found.append((int(path.parent.name), int(rest[1]), int(rest[3]), rest[0]))
+    return found
+
+
+def descendants(session):
+    """Return the living processes of a session, whoever their parents are now."""
+    return {pid for pid, _, of, state in stats() if of == session and state != "Z"}
+
+
+def actors_of(session):
+    """Return the processes of the session's actors."""
+    found = set()
+    for pid in descendants(session):
+        try:
+            title = Path(f"/proc/{pid}/cmdline").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if re.match(r"ray::(Client|Server)Actor", title):
+            found.add(pid)
+    return found
+
+
+def printed_hash(text):
+    return re.search(r"weights +([0-9a-f]{64})", text).group(1)
+
+
+@pytest.fixture(scope="module")
+def final_hash(tmp_path_factory, environment):
+    """Return the hash that the trial prints when it runs in one process."""
+    out = tmp_path_factory.mktemp("alone")
+    command = [*COMMAND, *run_command(out, "--actors", "0")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return printed_hash(done.stdout)
+
+
+def test_actors_print_the_hash_of_one_process(start, tmp_path, final_hash, environment, until):
+    run = start(tmp_path, *run_command(tmp_path, "--actors", "2"))
+    seen = set()
+    until(lambda: seen.update(descendants(run.process.pid)) or run.process.poll() is not None, 100)
+    output, errors = run.process.communicate()
+    assert run.process.returncode == 0, errors
+    assert printed_hash(output) == final_hash
+    assert len(seen) > 5, "Ray's own processes were seen"
+    until(lambda: not descendants(run.process.pid), 10)
+    token = Path(environment["HOME"]) / ".ray" / "auth_token"
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("way", ["ctrl-c", "terminate"])
+def test_interrupted_run_leaves_a_checkpoint_and_no_process(way, start, tmp_path, until):
+    run = start(tmp_path, *run_command(tmp_path, "--actors", "2", "--set", "rounds=100000"))
+    until(lambda: run.rounds_done() > 1 or run.process.poll() is not None, 90)
+    assert run.process.poll() is None, run.process.communicate()[1]
+    if way == "ctrl-c":
+        os.killpg(run.process.pid, signal.SIGINT)  # a terminal sends it to the whole group
+    else:
+        run.process.terminate()
+    _, errors = run.process.communicate(timeout=40)
+    assert run.process.returncode == 130, errors
+    assert f"fedgps-ray resume {run.folder}" in errors
+    assert "Traceback" not in errors
+    info = read_trial(run.folder)
+    assert info["status"] == "interrupted"
+    newest = max((run.folder / "checkpoint").glob("round-*.json"))
+    assert int(newest.stem.split("-")[1]) == info["summary"]["rounds_done"] == run.rounds_done()
+    until(lambda: not descendants(run.process.pid), 10)
+
+
+def test_killed_owner_takes_its_actors_along_and_resume_ends_the_trial(
+    start, tmp_path, until, final_hash
+):
+    run = start(tmp_path, *run_command(tmp_path, "--actors", "2", "--checkpoint-seconds", "0"))
+    checkpoints = tmp_path / "trials"
+    until(lambda: any(checkpoints.glob("*/checkpoint/round-*.json")) or run.process.poll(), 90)
+    assert run.process.poll() is None, run.process.communicate()[1]
+    session = run.process.pid
+    actors = actors_of(session)
+    assert len(actors) == 3
+    run.process.kill()
+    run.process.wait()
+    until(lambda: not actors & descendants(session), 10)
+    info, done = read_trial(run.folder), run.rounds_done()
+    assert info["status"] == "running"
+    assert 0 < done < 60
+    resumed = start(tmp_path, "resume", str(tmp_path))
+    output, errors = resumed.process.communicate(timeout=100)
+    assert resumed.process.returncode == 0, errors
+    assert "continuing after round" in errors
+    assert printed_hash(output) == final_hash
+    until(lambda: not descendants(resumed.process.pid), 10)
