@@ -4,6 +4,7 @@ import json
 import shlex
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -283,27 +284,47 @@ def report(
 
 @app.command(epilog="Example: fedgps-ray bench W1 W2 --repeats 5")
 def bench(
-    workloads: Annotated[list[str] | None, typer.Argument(help="W1, W2, W3; default: all.")] = None,
+    workloads: Annotated[
+        list[str] | None,
+        typer.Argument(help="step, W1, W2, W3 (against bare PyTorch), skew, start; default: all."),
+    ] = None,
     repeats: Annotated[int, typer.Option(help="Counted turns of every contender.")] = 5,
     as_json: Json = False,
 ) -> None:
-    """Measure our round time against bare PyTorch on this machine, side by side."""
-    from fedgps_ray.bench.measure import WORKLOADS, measure
+    """Measure our time against bare PyTorch on this machine, side by side."""
+    from fedgps_ray.bench import measure
 
-    for name in workloads or []:
-        if name not in WORKLOADS:
-            raise unknown("workload", name, WORKLOADS)
+    known = [*measure.WORKLOADS, *measure.EXTRAS]
+    wanted = workloads or known
+    for name in wanted:
+        if name not in known:
+            raise unknown("workload", name, known)
+    races = [name for name in wanted if name in measure.WORKLOADS]
     with err.status("starting Ray") as status:
-        results = list(measure(workloads or list(WORKLOADS), repeats, status.update))
+        results = list(measure.measure(races, repeats, status.update)) if races else []
+        share = measure.training_share(status.update) if "skew" in wanted else None
+        start, floor = measure.start_up(status.update) if "start" in wanted else (None, None)
     if as_json:
-        print(json.dumps([result._asdict() for result in results]))
+        extras = {"training_share": share, "start_seconds": start, "start_floor_seconds": floor}
+        print(json.dumps({"results": [result._asdict() for result in results], **extras}))
         return
-    table = Table("workload", "contender", "seconds a round", "ratio to the faster bare loop")
-    for result in results:
-        table.add_row(
-            result.workload, result.contender, f"{result.seconds:.4f}", f"{result.ratio:.3f}"
+    if results:
+        out.print(_bench_table(results))
+    if share is not None:
+        out.print(f"skew: training is {share:.1%} of the actors' time (Dirichlet 0.1)")
+    if start is not None and floor is not None:
+        out.print(
+            f"start: first round after {start:.1f} s, {start / floor:.2f} times"
+            f" ray.init() plus a torch import ({floor:.1f} s)"
         )
-    out.print(table)
+
+
+def _bench_table(results: Sequence[Any]) -> Table:
+    table = Table("workload", "contender", "seconds", "ratio to the fastest bare loop")
+    for result in results:
+        seconds, ratio = f"{result.seconds:.4f}", f"{result.ratio:.3f}"
+        table.add_row(result.workload, result.contender, seconds, ratio)
+    return table
 
 
 @app.command(epilog="Example: fedgps-ray soak --rounds 300")

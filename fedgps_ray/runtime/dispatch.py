@@ -13,8 +13,9 @@ from fedgps_ray.runtime.pool import Stopped
 
 TICK_SECONDS = 0.5
 PATIENCE_SECONDS = 10.0  # how long a unit waits for its own actor before another takes it
-READY_SECONDS = 30.0  # how long a trial waits for the next actor once it has one
-MAX_DEATHS = 3  # of actors while they worked on the same unit, of one while it was set up
+READY_SECONDS = 15.0  # how long a trial waits for the next actor once it has one
+SET_UP_SECONDS = 60.0  # how long it tries when it has none; a lost node is noticed within 30
+MAX_DEATHS = 3  # of actors while they worked on the same unit
 DEATH = (RayActorError, OutOfMemoryError)
 
 
@@ -53,7 +54,7 @@ class Seat:
     facts: dict[str, Any] = field(default_factory=dict)
     setting_up: Any = None
     calls: dict[Any, tuple[list[Unit], list[Any]]] = field(default_factory=dict)
-    deaths: int = 0  # in a row, while it was set up
+    failing_since: float | None = None
     ping: Any = None
     pinged: float = 0.0
 
@@ -162,15 +163,18 @@ class Dispatcher:
         try:
             seat.facts = ray.get(seat.setting_up)
         except DEATH as death:
-            seat.deaths += 1
-            if seat.deaths >= MAX_DEATHS:
-                raise ClientFailed(
-                    f"an actor died {seat.deaths} times while it was set up ({death})"
-                ) from death
-            time.sleep(0.1)
-            self._set_up(seat)
+            self._set_up_again(seat, death)
             return
-        seat.setting_up, seat.deaths = None, 0
+        seat.setting_up = seat.failing_since = None
+
+    def _set_up_again(self, seat: Seat, death: Exception) -> None:
+        """Try once more, unless there is no other actor either and it has been going on for long."""
+        seat.failing_since = seat.failing_since or time.monotonic()
+        alone = not any(other.is_ready for other in self.seats)
+        if alone and time.monotonic() - seat.failing_since > SET_UP_SECONDS:
+            raise ClientFailed(f"no actor can be set up: {death}") from death
+        time.sleep(0.1)
+        self._set_up(seat)
 
     def _take_results(self, seat: Seat, reference: Any) -> None:
         try:

@@ -6,6 +6,7 @@ import torch
 
 from fedgps_ray.methods import METHODS
 from fedgps_ray.methods.ccvr import CCVR
+from fedgps_ray.methods.centralized import Centralized
 from fedgps_ray.methods.fedavg import FedAvg
 from fedgps_ray.methods.fedgps import FedGPS
 from fedgps_ray.methods.fedgps_cf import FedGPSCF
@@ -33,6 +34,12 @@ def checks(trials: Trials) -> list[Check]:
         *sizes(),
         *(passes(trials, name) for name in METHODS),
         steps(trials),
+        stated(
+            "centralized",
+            "in spite of five clients asked for, one holds all 60 images",
+            ((0, 60),),
+            lambda: holdings(trials),
+        ),
     ]
 
 
@@ -190,3 +197,8 @@ def steps(trials: Trials) -> Check:
         return batches, tuple(row["steps"] for row in clients)
 
     return Check("fedavg", "a client with n samples takes n / B steps an epoch, rounded up", run)
+
+
+def holdings(trials: Trials) -> Value:
+    """Return the clients of centralized training and how many images each has."""
+    return tuple((row["client"], row["samples"]) for row in trials.run(Centralized())[0].clients)

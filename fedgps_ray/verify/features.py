@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
+from fedgps_ray.methods import ccvr as moments
 from fedgps_ray.methods import nucfl as calibration
 from fedgps_ray.methods.base import Cohort
-from fedgps_ray.methods.ccvr import CCVR, moments_of, pooled
+from fedgps_ray.methods.ccvr import CCVR
 from fedgps_ray.methods.fedavg import Message
 from fedgps_ray.methods.feddecorr import FedDecorr
 from fedgps_ray.methods.nucfl import NUCFL
@@ -67,8 +68,11 @@ def ccvr() -> list[Check]:
 
 def pooled_moments(*clients: Rows) -> Value:
     """Return mean and covariance of one class from what the clients tell."""
-    told = [moments_of(rows(*z), torch.zeros(len(z), dtype=torch.int64), 1, True) for z in clients]
-    mean, covariance = pooled(told, 0)
+    told = [
+        moments.moments_of(rows(*z), torch.zeros(len(z), dtype=torch.int64), 1, True)
+        for z in clients
+    ]
+    mean, covariance = moments.pooled(told, 0)
     return toy.numbers(mean), toy.numbers(covariance)
 
 

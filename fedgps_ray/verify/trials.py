@@ -27,7 +27,9 @@ TINY: dict[str, Any] = {
     "surrogate": {"per_class": 4, "batch_size": 6},
 }
 EXACT = {"precision": "float64"}
-FASTER = {"ccvr": {"virtual_features": 20}}  # a quantity, not another way of working
+FASTER: dict[str, Any] = {
+    "ccvr": {"virtual_features": 20}
+}  # a quantity, not another way of working
 
 
 def quick(name: str) -> FedAvg:
