@@ -86,9 +86,9 @@ class _Trial:
         start, problems = self._start()
         self.saved = self.last = start
         self._note_start()
-        yield Started(start.rounds_done, problems)
         status = "failed"
         try:
+            yield Started(start.rounds_done, problems)
             yield from self._rounds(start)
             status = "finished"
         except Diverged as stop:
@@ -121,6 +121,7 @@ class _Trial:
         self.store.write_partition(self.setup.counts)
         self.store.note(
             status="running",
+            error=None,
             partition_sha256=index_sha256(self.setup.parts),
             moved_samples=self.setup.moved_samples,
         )

@@ -28,7 +28,7 @@ class Noise:
     kind: Literal["noise"] = "noise"
     per_class: Count | None = None  # None: 50,000 images divided by the number of classes
     latent_hw: Count = 8
-    noise_std: Annotated[float, Field(ge=0)] = 0.5
+    noise_std: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.5
     seed: int = 0
     batch_size: Count = 128
 

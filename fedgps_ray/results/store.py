@@ -71,10 +71,11 @@ class TrialStore:
         return int(info["summary"]["rounds_done"]) if info["status"] in ENDED else None
 
     def note(self, **facts: Any) -> None:
-        """Add facts to trial.json."""
+        """Add facts to trial.json; None takes one away."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         info = read_trial(self.folder) | facts | {"updated": now}
-        files.write_json(self.folder / "trial.json", info)
+        told = {name: fact for name, fact in info.items() if fact is not None}
+        files.write_json(self.folder / "trial.json", told)
 
     # --- rows -----------------------------------------------------------------------------------
 

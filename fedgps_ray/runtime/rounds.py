@@ -63,7 +63,7 @@ def run(spec: TrialSpec, cohort: Cohort, pool: Pool, start: Snapshot) -> Iterato
 def _checked(finished: Finished) -> Finished:
     loss = finished.row["loss"]
     if loss is not None and not math.isfinite(loss):
-        raise Diverged(finished.row, "the test loss")
+        raise Diverged({**finished.row, "accuracy": None}, "the test loss")
     return finished
 
 
@@ -217,9 +217,9 @@ def _mean_loss(turn: Turn, returned: Sequence[Returned]) -> float:
 
 def _metrics(measured: dict[str, float], returned: Sequence[Returned]) -> dict[str, float]:
     """Return the method's own figures: of the server, and of the clients as plain means."""
-    names = {name for r in returned for name in r.done.metrics} - {"loss"}
-    means = {
-        name: sum(r.done.metrics.get(name, 0.0) for r in returned) / len(returned)
-        for name in sorted(names)
-    }
-    return {**measured, **means}
+    told: dict[str, list[float]] = {}
+    for r in returned:
+        for name, value in r.done.metrics.items():
+            told.setdefault(name, []).append(value)
+    del told["loss"]
+    return {**measured, **{name: sum(values) / len(values) for name, values in told.items()}}
