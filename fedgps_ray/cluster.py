@@ -43,7 +43,8 @@ def start(address: str | None) -> None:
     if address is None:
         _guard_token()
         with _own_answer_to_sigterm():
-            ray.init(include_dashboard=False, num_cpus=os.cpu_count(), **quiet)
+            # "local": without it Ray would join any cluster that happens to run on this machine
+            ray.init("local", include_dashboard=False, num_cpus=os.cpu_count(), **quiet)
         _guard_token()
         return
     os.environ.setdefault("RAY_AUTH_MODE", "token")

@@ -227,7 +227,13 @@ WRONG = [
     (METHODS["scaffold"], "merge", by_those_present, "scaffold", "c is the mean of the c_k"),
     (METHODS["ccvr"], "refitted", larger, "ccvr", "no calibration steps is FedAvg"),
     # bytes and sizes
-    (METHODS["fedgps_cf"], "send", instead(METHODS["fedgps"].send), "fedgps_cf", "M' + Cd up"),
+    (
+        METHODS["fedgps_cf"],
+        "send",
+        instead(METHODS["fedgps"].send),
+        "fedgps_cf",
+        "M' + Cd and C counts up",
+    ),
     (METHODS["fedprox"], "send", sent_in_double, "fedprox", "a client sends M"),
     (ccvr, "moments_of", told_in_double, "ccvr", "before each test every client sends"),
     (METHODS["vhl"], "num_outputs", instead(lambda self, n: n), "vhl", "M of ResNet-18"),

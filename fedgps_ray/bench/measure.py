@@ -189,8 +189,7 @@ def training_share(tell: Tell, rounds: int = 4) -> float:
 def start_up(tell: Tell) -> tuple[float, float]:
     """Return the seconds to the first round of a command, and of ray.init plus a torch import."""
     tell("start: ray.init and a torch import")
-    floor = _seconds("import ray; ray.init(include_dashboard=False, log_to_driver=False)", None)
-    floor += _seconds("import torch", None)
+    floor = sum(_seconds(script + TELL, "ready") for script in (START_RAY, "import torch"))
     tell("start: fedgps-ray run")
     with tempfile.TemporaryDirectory() as folder:
         command = ["run", "--rounds", "1", "--model", "mlp", "--out", folder]
@@ -198,17 +197,19 @@ def start_up(tell: Tell) -> tuple[float, float]:
         return _seconds(script, "first round begins"), floor
 
 
-def _seconds(script: str, until: str | None) -> float:
-    """Return how long a fresh Python takes until it says something, or until it ends."""
+START_RAY = 'import ray; ray.init("local", include_dashboard=False, log_to_driver=False)'
+TELL = "; import sys; print('ready', file=sys.stderr)"
+
+
+def _seconds(script: str, until: str) -> float:
+    """Return how long a fresh Python takes until it says something."""
     began = time.perf_counter()
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(
         [sys.executable, "-c", script], stdout=quiet, stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
-    seconds = None
-    for line in process.stderr:
-        if until is not None and until in line:
-            seconds = time.perf_counter() - began
-    process.wait()
-    return seconds if seconds is not None else time.perf_counter() - began
+    said = [time.perf_counter() - began for line in process.stderr if until in line]
+    if process.wait() or not said:
+        raise RuntimeError(f"the script ended with {process.returncode}: {script}")
+    return said[0]

@@ -59,4 +59,4 @@ def shown(value: Value) -> str:
         return f"({', '.join(shown(item) for item in value)})"
     if isinstance(value, str):
         return value[:8]
-    return f"{value:.10g}"
+    return str(value) if isinstance(value, int) else f"{value:.8g}"

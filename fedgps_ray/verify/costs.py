@@ -98,9 +98,25 @@ def more_traffic(trials: Trials) -> list[Check]:
         ),
         say("fedlesam", "variant base: M up, M down", (M, M), FedLESAM(variant="base")),
         say("vhl", f"M' up, M' down, M' = {WIDE:,} with 2C outputs", (WIDE, WIDE), VHL()),
-        say("fedgps", "first round: M' + Cd up, M' down", (up, WIDE + TOTAL), gps, 0),
-        say("fedgps", "later: M' + Cd up, 2M' + Cd down", (up, 2 * WIDE + extra + TOTAL), gps),
-        say("fedgps_cf", "M' + Cd up, M' + Cd down", (up, WIDE + extra + TOTAL), cf),
+        say(
+            "fedgps",
+            "first round: M' + Cd and C counts up, M' and 8 bytes down",
+            (up, WIDE + TOTAL),
+            gps,
+            0,
+        ),
+        say(
+            "fedgps",
+            "later: M' + Cd and C counts up, 2M' + Cd, C marks of a byte and 8 bytes down",
+            (up, 2 * WIDE + extra + TOTAL),
+            gps,
+        ),
+        say(
+            "fedgps_cf",
+            "M' + Cd and C counts up, M' + Cd, C marks of a byte and 8 bytes down",
+            (up, WIDE + extra + TOTAL),
+            cf,
+        ),
         stated(
             "fedgps_cf",
             "beyond FedAvg: 2 Cd + 2 C(d + 1), and C counts up, C marks and a total down",

@@ -1,5 +1,6 @@
 """What dies is replaced and nothing changes; what is wrong ends the trial and says so."""
 
+import contextlib
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 import ray
 from ray.cluster_utils import Cluster
+from ray.exceptions import RayActorError
 
 from fedgps_ray import distributed
 from fedgps_ray.errors import ClientFailed
@@ -145,3 +147,57 @@ def test_killed_server_is_followed_by_another(
     assert numbers(events) == undisturbed(rounds=6)
     info = trial_info(spec, execution)
     assert (info["status"], info["summary"]["rounds_done"]) == ("finished", 6)
+
+
+@pytest.fixture
+def nodes(own_cluster):
+    """Start a head without room and two nodes with room for one client actor and a server each."""
+    soon = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000}
+    head = {"num_cpus": 0, "memory": 100 * 2**20, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": soon})
+    try:
+        started = [cluster.add_node(num_cpus=1, object_store_memory=2e8) for _ in range(2)]
+        with own_cluster(address=cluster.address):
+            yield {node.node_id: lambda n=node: cluster.remove_node(n, False) for node in started}
+    finally:
+        cluster.shutdown()
+
+
+@dataclass(frozen=True)
+class Located(distributed.Crew):
+    """A crew that tells where its servers are."""
+
+    nodes: list[str] = field(default_factory=list)
+
+    def start_server(self):
+        server = super().start_server()
+        place = server.__ray_call__.remote(lambda self: ray.get_runtime_context().get_node_id())
+        with contextlib.suppress(RayActorError):  # it was sent to a node that is not there any more
+            self.nodes.append(ray.get(place))
+        return server
+
+
+LARGE = {  # kept values are objects of their own, which are lost with the node where they lie
+    "dataset": {"name": "synthetic", "image_size": 12, "train_size": 200, "test_size": 600},
+    "model": "cnn",
+}
+
+
+@pytest.mark.parametrize("lost", ["a client and its memories", "a client and the server"])
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of Ray, about the processes of a node
+def test_lost_node(lost, nodes, fault, how, undisturbed, numbers):
+    spec, marker = fault("waits", **LARGE)
+    with_server = lost.endswith("server")
+    execution = how(actors=2, checkpoint_seconds=0 if with_server else 1000)
+    events, go = [], marker.with_name("go")
+    with distributed.crew(execution, spec.clients, spec.per_round) as started:
+        crew = Located(started.group, started.clients)
+        for event in distributed._follow(crew, spec, execution, False):
+            events.append(event)
+            if marker.exists() and not go.exists():
+                next(nodes[node] for node in nodes if (node == crew.nodes[0]) == with_server)()
+                go.touch()
+    begins = [event.rounds_done for event in events if isinstance(event, Started)]
+    assert begins == ([0, 1] if with_server else [0, 0])
+    assert numbers(events)[-spec.rounds :] == undisturbed(**LARGE)
+    assert trial_info(spec, execution)["status"] == "finished"

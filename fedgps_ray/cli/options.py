@@ -1,0 +1,102 @@
+"""Options of the commands to specs."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedgps_ray.errors import UserError
+
+if TYPE_CHECKING:  # torch takes a second to import: help and mistakes should not wait for it
+    from fedgps_ray.spec import TrialSpec
+
+Dataset = Annotated[
+    str,
+    typer.Option(help="digits, synthetic, cifar10, cifar100, svhn, or the path of an .npz file."),
+]
+Partition = Annotated[str, typer.Option(help="How data is shared out: dirichlet, classes or iid.")]
+Alpha = Annotated[
+    float | None, typer.Option(help="Dirichlet: the smaller, the more skewed. Default 0.1.")
+]
+ClassesEach = Annotated[
+    int | None, typer.Option(help="classes: how many each client has. Default 2.")
+]
+Clients = Annotated[int, typer.Option(help="Number of clients.")]
+Scenario = Annotated[int, typer.Option(help="Which draw of the partition: 1, 2, ...")]
+DataDir = Annotated[Path | None, typer.Option(help="Folder with the files of CIFAR or SVHN.")]
+Download = Annotated[bool, typer.Option("--download", help="Download CIFAR or SVHN if missing.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Any other setting: --set method.rho=0.3 --set optimizer.lr=0.05"),
+]
+
+
+def trial(values: dict[str, Any], settings: list[str]) -> tuple["TrialSpec", dict[str, str]]:
+    """Return the spec, and where the .npz files lie that it names by content."""
+    from fedgps_ray.data.datasets import npz_spec
+    from fedgps_ray.spec import trial_spec
+
+    files: dict[str, str] = {}
+    for setting in settings:
+        _set(values, setting)
+    if isinstance(values["dataset"], str) and values["dataset"].endswith(".npz"):
+        path = Path(values["dataset"]).expanduser()
+        found = npz_spec(path)
+        values["dataset"] = found
+        files[found.sha256] = str(path.resolve())
+    surrogate = values.get("surrogate")
+    if isinstance(surrogate, str) and surrogate.endswith(".npz"):
+        path = Path(surrogate).expanduser()
+        found = npz_spec(path)
+        values["surrogate"] = {"kind": "file", "file": found.file, "sha256": found.sha256}
+        files[found.sha256] = str(path.resolve())
+    return trial_spec(**values), files
+
+
+def _set(values: dict[str, Any], setting: str) -> None:
+    """Put key.part=value into nested tables."""
+    key, equals, text = setting.partition("=")
+    if not equals:
+        raise UserError(f"--set {setting}: expected KEY=VALUE, such as --set method.rho=0.3")
+    *parents, last = key.strip().split(".")
+    table = values
+    for parent in parents:
+        held = table.get(parent, {})
+        table[parent] = dict(held) if isinstance(held, dict) else {"name": held}
+        table = table[parent]
+    try:
+        table[last] = json.loads(text)
+    except json.JSONDecodeError:
+        table[last] = text
+
+
+def partition(kind: str, alpha: float | None, classes_per_client: int | None) -> dict[str, Any]:
+    """Return the partition that options describe."""
+    if alpha is not None and kind != "dirichlet":
+        raise UserError(f"--alpha {alpha} is for --partition dirichlet, not {kind}")
+    if classes_per_client is not None and kind != "classes":
+        given = f"--classes-per-client {classes_per_client}"
+        raise UserError(f"{given} is for --partition classes, not {kind}")
+    own = {"alpha": alpha, "classes_per_client": classes_per_client}
+    return {"kind": kind} | {key: value for key, value in own.items() if value is not None}
+
+
+def actors(given: str) -> Any:
+    """Return a number of actors, or auto."""
+    if given == "auto":
+        return given
+    if not given.isdigit():
+        raise UserError(f"--actors {given}: expected auto, 0, or a number of actors")
+    return int(given)
+
+
+def device(name: str) -> Any:
+    """Return a device that exists here."""
+    import torch
+
+    if name not in ("auto", "cpu", "cuda"):
+        raise UserError(f"--device {name}: use auto, cpu or cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: PyTorch finds no GPU here; use --device auto or cpu")
+    return name
