@@ -7,13 +7,16 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 
 from fedgps_ray.errors import UserError
-from fedgps_ray.spec import ExecutionSpec
+
+if TYPE_CHECKING:  # Ray starts while the importing of PyTorch is still going on
+    from fedgps_ray.spec import ExecutionSpec
 
 SERVER_BYTES = 300 * 2**20  # a server reserves memory, no CPU: on a laptop clients need them all
 QUIET = {
@@ -23,13 +26,34 @@ QUIET = {
 }
 
 
+# Ray's processes end with the thread that started them, so that thread stays.
+_BACKGROUND = ThreadPoolExecutor(1)
+_EARLY: list[Future[None]] = []  # Ray on its way; one at most, as there is one in a process
+
+
+def start_early(address: str | None) -> None:
+    """Start Ray in the background; the next session waits for it and takes it over."""
+    _EARLY.append(_BACKGROUND.submit(start, address))
+
+
+def abandon_early() -> None:
+    """End a Ray that was started early and never used."""
+    while _EARLY:
+        with contextlib.suppress(UserError):
+            _EARLY.pop().result()
+        ray.shutdown()
+
+
 @contextlib.contextmanager
 def session(address: str | None) -> Iterator[None]:
     """Start a local cluster or join one, and leave it at the end; an open one is used as it is."""
-    if ray.is_initialized():
+    if _EARLY:
+        _EARLY.pop().result()
+    elif ray.is_initialized():
         yield
         return
-    start(address)
+    else:
+        start(address)
     try:
         yield
     finally:
@@ -82,7 +106,7 @@ def _guard_token() -> None:
                 path.chmod(path.stat().st_mode & 0o700)
 
 
-def num_actors(execution: ExecutionSpec, clients: int, per_round: int) -> int:
+def num_actors(execution: "ExecutionSpec", clients: int, per_round: int) -> int:
     """Return how many client actors to start: one a client if they fit, else as many as help."""
     fit = capacity(execution)
     if execution.actors == "auto":
@@ -97,13 +121,13 @@ def num_actors(execution: ExecutionSpec, clients: int, per_round: int) -> int:
     return wanted
 
 
-def capacity(execution: ExecutionSpec) -> int:
+def capacity(execution: "ExecutionSpec") -> int:
     """Return how many actors fit on the nodes; a share of a GPU has to lie on one GPU."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     return sum(_on_node(execution, resources) for resources in nodes)
 
 
-def _on_node(execution: ExecutionSpec, resources: dict[str, float]) -> int:
+def _on_node(execution: "ExecutionSpec", resources: dict[str, float]) -> int:
     fit = math.floor(resources.get("CPU", 0) / execution.client_cpus + 1e-9)
     share, gpus = execution.client_gpus, resources.get("GPU", 0)
     if share > 1:

@@ -88,19 +88,19 @@ class ServerActor:
 
 @dataclass(frozen=True)
 class Crew:
-    """The actors of a trial, in room reserved for them."""
+    """The client actors of a trial, and the room reserved for its server."""
 
-    group: PlacementGroup
+    server_room: PlacementGroup
     clients: list[Any]
 
     def start_server(self) -> Any:
-        """Start a server in its own bundle; the client actors are the owner's and outlive it."""
+        """Start a server in its own room; the client actors are the owner's and outlive it."""
         return (
             _with_control(ServerActor)
             .options(
                 num_cpus=0,
                 memory=cluster.SERVER_BYTES,
-                scheduling_strategy=_bundle(self.group, 0),
+                scheduling_strategy=_bundle(self.server_room, 0),
             )
             .remote()
         )
@@ -124,18 +124,22 @@ def crew(execution: ExecutionSpec, clients: int, per_round: int) -> Iterator[Cre
     share = {"CPU": execution.client_cpus}
     if execution.client_gpus:
         share["GPU"] = execution.client_gpus
-    group = placement_group([{"memory": cluster.SERVER_BYTES}, *[share] * number], strategy="PACK")
+    # two groups: of one that lost a node Ray replaces all bundles or none, and the server has to
+    # come back even if there is no room left for all clients
+    server_room = placement_group([{"memory": cluster.SERVER_BYTES}])
+    group = placement_group([share] * number, strategy="PACK")
     try:
-        if not group.wait(timeout_seconds=30):
+        if not (server_room.wait(timeout_seconds=30) and group.wait(timeout_seconds=30)):
             raise UserError(
                 f"no room for {number} actors within 30 s: the cluster is busy, or too small;"
                 " use fewer with --actors, or wait"
             )
         name = "client" if number == clients else "worker"
         started = [_client(execution, group, i, f"{name}-{i}") for i in range(number)]
-        yield Crew(group, started)
+        yield Crew(server_room, started)
     finally:
         remove_placement_group(group)
+        remove_placement_group(server_room)
 
 
 def _client(execution: ExecutionSpec, group: PlacementGroup, index: int, name: str) -> Any:
@@ -145,7 +149,7 @@ def _client(execution: ExecutionSpec, group: PlacementGroup, index: int, name: s
             num_cpus=execution.client_cpus,
             num_gpus=execution.client_gpus,
             max_restarts=-1,
-            scheduling_strategy=_bundle(group, 1 + index),
+            scheduling_strategy=_bundle(group, index),
         )
         .remote(name)
     )

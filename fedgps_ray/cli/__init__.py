@@ -35,3 +35,6 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+    finally:
+        if cluster := sys.modules.get("fedgps_ray.cluster"):
+            cluster.abandon_early()

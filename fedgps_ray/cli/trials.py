@@ -75,6 +75,8 @@ def run(  # noqa: PLR0913  one option a parameter is how typer reads them
     as_json: Json = False,
 ) -> None:
     """Run one trial; a finished one is not run again, an interrupted one continues."""
+    if actors != "0":
+        _start_ray_early(address)
     from fedgps_ray.spec import execution_spec
 
     values: dict[str, Any] = {
@@ -230,6 +232,12 @@ def _follow(spec: "TrialSpec", execution: "ExecutionSpec", anew: bool, folder: P
         again = f"fedgps-ray resume {shlex.quote(str(folder))}" if begun else "the same command"
         err.print(f"interrupted; to continue: {again}", soft_wrap=True)
         raise typer.Exit(130) from None
+
+
+def _start_ray_early(address: str | None) -> None:
+    from fedgps_ray import cluster
+
+    cluster.start_early(address)
 
 
 def _start(spec: "TrialSpec", execution: "ExecutionSpec", anew: bool) -> "Generator[Event]":

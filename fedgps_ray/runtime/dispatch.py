@@ -168,7 +168,7 @@ class Dispatcher:
         seat.setting_up = seat.failing_since = None
 
     def _set_up_again(self, seat: Seat, death: Exception) -> None:
-        """Try once more, unless there is no other actor either and it has been going on for long."""
+        """Try once more, unless there is no other actor either and it has gone on for long."""
         seat.failing_since = seat.failing_since or time.monotonic()
         alone = not any(other.is_ready for other in self.seats)
         if alone and time.monotonic() - seat.failing_since > SET_UP_SECONDS:

@@ -141,6 +141,7 @@ def shared_cluster():
     """Start the cluster that most tests share; its GPUs are declared, not real."""
     with _surroundings():
         ray.init(
+            "local",
             num_cpus=6,
             num_gpus=2,
             object_store_memory=300_000_000,
@@ -183,7 +184,7 @@ def ten(shared_cluster):
 @pytest.fixture
 def crew(ten):
     """Take some of the ten actors: a trial does not know that there are more."""
-    return lambda number: distributed.Crew(ten.group, ten.clients[:number])
+    return lambda number: distributed.Crew(ten.server_room, ten.clients[:number])
 
 
 @pytest.fixture

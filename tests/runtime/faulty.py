@@ -16,6 +16,7 @@ from fedgps_ray.methods import METHODS, FedAvg
 from fedgps_ray.methods.base import STRICT, Work
 from fedgps_ray.methods.fedgps import FedGPS, Upload
 from fedgps_ray.methods.fedgps_cf import FedGPSCF
+from fedgps_ray.runtime import dispatch
 from fedgps_ray.tensors import Update
 
 PATIENCE_SECONDS = 100
@@ -25,27 +26,28 @@ PATIENCE_SECONDS = 100
 class Faulty(FedGPSCF):
     """FedGPS-CF, which has memory, momentum and borrowed tensors, until a client's fault."""
 
-    marker: str = ""  # a file that exists once the fault has happened
-    faulty_client: int = 2
+    folder: str = ""  # for the marker of a client, once its fault has happened
+    faulty_client: int | None = 2  # None: every client
     faulty_round: int = 2
 
     def work(self, local, message, memory):
-        due = (local.client.id, local.round + 1) == (self.faulty_client, self.faulty_round)
+        client = local.client.id
+        due = local.round + 1 == self.faulty_round and self.faulty_client in (None, client)
         if due:
-            self.fault()
+            self.fault(client)
         done = super().work(local, message, memory)
         return self.spoilt(done) if due else done
 
-    def fault(self):
+    def fault(self, client):
         """Go wrong before the work."""
 
     def spoilt(self, done):
         """Go wrong after the work."""
         return done
 
-    def is_first(self):
+    def is_first(self, client):
         """Say whether it has not happened yet, and leave the marker: the own process id."""
-        marker = Path(self.marker)
+        marker = Path(self.folder) / f"client-{client}"
         if marker.exists():
             return False
         beside = marker.with_suffix(".part")
@@ -55,24 +57,24 @@ class Faulty(FedGPSCF):
 
 
 class Dies(Faulty):
-    def fault(self):
-        if self.is_first():
+    def fault(self, client):
+        if self.is_first(client):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 class AlwaysDies(Faulty):
-    def fault(self):
+    def fault(self, client):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Hangs(Faulty):
-    def fault(self):
-        if self.is_first():
+    def fault(self, client):
+        if self.is_first(client):
             os.kill(os.getpid(), signal.SIGSTOP)
 
 
 class Raises(Faulty):
-    def fault(self):
+    def fault(self, client):
         raise RuntimeError("the dog ate the gradient")
 
 
@@ -83,13 +85,25 @@ class NotANumber(Faulty):
 
 
 class Waits(Faulty):
-    """The first time, it waits in the middle of its work until somebody writes `go` beside it."""
+    """The first time, it waits in the middle of its work until somebody leaves a `go`."""
 
-    def fault(self):
-        go, deadline = Path(self.marker).with_name("go"), time.monotonic() + PATIENCE_SECONDS
-        if self.is_first():
+    def fault(self, client):
+        go, deadline = Path(self.folder) / "go", time.monotonic() + PATIENCE_SECONDS
+        if self.is_first(client):
             while not go.exists() and time.monotonic() < deadline:
                 time.sleep(0.02)
+
+
+@dataclass(frozen=True, config=STRICT)
+class DiesEarly(FedGPSCF):
+    """No process but its owner's survives to hear how wide the model is."""
+
+    owner: int = 0
+
+    def num_outputs(self, num_classes):
+        if os.getpid() != self.owner:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().num_outputs(num_classes)
 
 
 class Slow(FedGPSCF):
@@ -126,6 +140,7 @@ class IdleGPSCF(Idle, FedGPSCF):
 KNOWN: dict[str, type[FedAvg]] = {
     "dies": Dies,
     "always_dies": AlwaysDies,
+    "dies_early": DiesEarly,
     "hangs": Hangs,
     "raises": Raises,
     "not_a_number": NotANumber,
@@ -137,5 +152,6 @@ KNOWN: dict[str, type[FedAvg]] = {
 
 
 def register():
-    """Make the methods known in this process."""
+    """Make the methods known in this process, and let its server wait less for lost actors."""
     METHODS.update(KNOWN)
+    dispatch.READY_SECONDS = 5.0

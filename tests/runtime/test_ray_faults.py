@@ -26,9 +26,9 @@ ALL = {"sampling_rate": 1.0}  # every client in every round, so that the faulty 
 def fault(tmp_path, tiny_spec):
     """Make a trial with a fault in the work of client 2 in round 2, and what it leaves behind."""
 
-    def make(name, **changes):
-        marker = tmp_path / "marker"
-        return tiny_spec({"name": name, "marker": str(marker)}, **ALL, **changes), marker
+    def make(name, options=None, **changes):
+        method = {"name": name, "folder": str(tmp_path), **(options or {})}
+        return tiny_spec(method, **ALL, **changes), tmp_path / "client-2"
 
     return make
 
@@ -121,7 +121,7 @@ class Watched(distributed.Crew):
 
     def start_server(self):
         server = super().start_server()
-        self.servers.append(ray.get(server.__ray_call__.remote(lambda self: os.getpid())))
+        self.servers.append(ray.get(server.facts.remote())[0]["pid"])
         return server
 
 
@@ -130,7 +130,7 @@ def test_killed_server_is_followed_by_another(
 ):
     spec, marker = fault("waits", rounds=6)
     go = marker.with_name("go")
-    watched = Watched(crew(2).group, crew(2).clients)
+    watched = Watched(crew(2).server_room, crew(2).clients)
     execution = how(checkpoint_seconds=0)
     checkpoints = TrialStore(execution.out, spec).checkpoints
     events = []
@@ -191,7 +191,7 @@ def test_lost_node(lost, nodes, fault, how, undisturbed, numbers):
     execution = how(actors=2, checkpoint_seconds=0 if with_server else 1000)
     events, go = [], marker.with_name("go")
     with distributed.crew(execution, spec.clients, spec.per_round) as started:
-        crew = Located(started.group, started.clients)
+        crew = Located(started.server_room, started.clients)
         for event in distributed._follow(crew, spec, execution, False):
             events.append(event)
             if marker.exists() and not go.exists():
