@@ -1,6 +1,7 @@
 """Model state as two flat vectors, the layout that names their pieces, and arithmetic on them."""
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -111,8 +112,13 @@ def num_bytes(payload: Any) -> int:
 
 def all_finite(payload: Any) -> bool:
     """Say whether no tensor in the payload holds NaN or infinity."""
-    tensors = (leaf for leaf in leaves(payload) if isinstance(leaf, Tensor))
-    return all(bool(t.isfinite().all()) for t in tensors if t.is_floating_point())
+    tensors = (leaf for leaf in leaves(payload) if isinstance(leaf, Tensor) and leaf.numel())
+    return all(_largest_is_finite(t) for t in tensors if t.is_floating_point())
+
+
+def _largest_is_finite(tensor: Tensor) -> bool:
+    """Look at the largest magnitude only: NaN and infinity come through, in one pass."""
+    return math.isfinite(torch.linalg.vector_norm(tensor, ord=math.inf).item())
 
 
 def sha256(vector: Tensor) -> str:

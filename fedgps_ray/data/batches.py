@@ -150,13 +150,14 @@ class Batches:
     def shuffled(self, epochs: int) -> Iterator[Batch]:
         """Yield every example once an epoch in random order; the last batch may be smaller."""
         assert self.order_rng is not None
-        assert self.augment_rng is not None
         size = len(self.index)
         for epoch in range(epochs):
             order = self.index[
                 torch.from_numpy(self.order_rng.permutation(size)).to(self.index.device)
             ]
-            draws = self.images.draw(self.augment_rng, size)
+            draws = None
+            if self.augment_rng is not None:
+                draws = self.images.draw(self.augment_rng, size)
             for start in range(0, size, self.batch_size):
                 here = slice(start, start + self.batch_size)
                 now = None if draws is None else Draws(*(d[here] for d in draws))

@@ -143,9 +143,8 @@ class Worker:
         def rng(what: str) -> np.random.Generator:
             return seeds.stream(spec.seed, f"{purpose} {what}", round_index, client)
 
-        data = Batches(
-            self._train, self._parts[client], spec.batch_size, rng("order"), rng("augment")
-        )
+        augment = None if self._train.augment == "none" else rng("augment")
+        data = Batches(self._train, self._parts[client], spec.batch_size, rng("order"), augment)
         surrogate = None
         if self._surrogate is not None:
             size = spec.surrogate.batch_size

@@ -94,7 +94,8 @@ def train(local: Local, start: Params, gradient: Gradient, after: After | None =
     """Run all local epochs from start; gradient fills the gradient vector and returns the loss."""
     network = local.network
     network.load(start)
-    network.model.train()
+    if not network.model.training:
+        network.model.train()
     steps_before = local.steps
     total = torch.zeros((), device=network.weights.device, dtype=network.weights.dtype)
     for batch in local.batches():

@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -153,9 +154,9 @@ def shared_cluster():
         ray.shutdown()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def own_cluster():
-    """Let a test start a cluster of its own: a context manager over the options of ray.init."""
+    """Let a module start clusters of its own: a context manager over the options of ray.init."""
 
     @contextmanager
     def start(**options):
@@ -220,8 +221,9 @@ def make_pool(crew, dispatchers):
 def on_actors(make_pool, how):
     """Run a trial whose server is this process: no time goes into starting a server actor."""
 
-    def run(spec, actors=2, **options):
-        return run_trial(spec, how(), make_pool=lambda w: make_pool(w, actors, **options))
+    def run(spec, actors=2, execution=None, **options):
+        pool = partial(make_pool, actors=actors, **options)
+        return run_trial(spec, execution or how(), make_pool=pool)
 
     return run
 

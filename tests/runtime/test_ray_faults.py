@@ -15,6 +15,7 @@ from ray.exceptions import RayActorError
 from fedgps_ray import distributed
 from fedgps_ray.errors import ClientFailed
 from fedgps_ray.results.store import TrialStore, read_trial
+from fedgps_ray.runtime import dispatch
 from fedgps_ray.trial import Started, Status
 
 pytestmark = pytest.mark.ray
@@ -61,6 +62,22 @@ def test_deaths_of_actors_are_counted(actors, fault, on_actors, undisturbed, num
     assert numbers(on_actors(spec, actors)) == undisturbed()
     assert marker.exists()
     assert dispatchers[-1].restarts == 1
+
+
+def test_clients_that_die_once_each_are_not_blamed_for_each_other(
+    fault, on_actors, undisturbed, numbers, dispatchers
+):
+    three = {"clients": 3, "rounds": 3}
+    spec, _ = fault("dies", {"faulty_client": None}, **three)
+    assert numbers(on_actors(spec, actors=1)) == undisturbed(**three)
+    assert dispatchers[-1].restarts == 3
+
+
+def test_actors_that_cannot_be_set_up_end_the_trial(tiny_spec, on_actors, monkeypatch):
+    monkeypatch.setattr(dispatch, "SET_UP_SECONDS", 1.0)
+    spec = tiny_spec({"name": "dies_early", "owner": os.getpid()})
+    with pytest.raises(ClientFailed, match="no actor can be set up"):
+        list(on_actors(spec, actors=1))
 
 
 def test_client_that_always_dies_ends_the_trial(fault, follow, how):
