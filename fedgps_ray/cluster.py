@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # an actor without a GPU share sees no GPU
     "RAY_DEDUP_LOGS": "0",
 }
-
+_PRINT = ray._private.worker.print_to_stdstream
 
 # Ray's processes end with the thread that started them, so that thread stays.
 _BACKGROUND = ThreadPoolExecutor(1)
@@ -47,13 +47,15 @@ def abandon_early() -> None:
 @contextlib.contextmanager
 def session(address: str | None) -> Iterator[None]:
     """Start a local cluster or join one, and leave it at the end; an open one is used as it is."""
-    if _EARLY:
-        _EARLY.pop().result()
-    elif ray.is_initialized():
+    if ray.is_initialized() and not _EARLY:
         yield
         return
-    else:
-        start(address)
+    with _own_answer_to_sigterm():
+        if _EARLY:
+            wait(_EARLY)  # before it is taken off: an interrupt here leaves it to abandon_early
+            _EARLY.pop().result()
+        else:
+            start(address)
     try:
         yield
     finally:
@@ -64,17 +66,17 @@ def start(address: str | None) -> None:
     """Start Ray without dashboard, statistics and chatter, its ports guarded by a token."""
     os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    # Ray prints notices about dead processes whatever its settings; stdout may be JSON for a script
+    ray._private.worker.print_to_stdstream = _print_to_stderr
     if address is None:
         _guard_token()
-        with _own_answer_to_sigterm():
-            # "local": without it Ray would join any cluster that happens to run on this machine
-            ray.init("local", include_dashboard=False, num_cpus=os.cpu_count(), **quiet)
+        # "local": without it Ray would join any cluster that happens to run on this machine
+        ray.init("local", include_dashboard=False, num_cpus=os.cpu_count(), **quiet)
         _guard_token()
         return
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     try:
-        with _own_answer_to_sigterm():
-            ray.init(address=address, **quiet)
+        ray.init(address=address, **quiet)
     except Exception as problem:  # Ray raises many types here, none of which names the cause
         raise UserError(
             f"cannot join the Ray cluster at {address}: {str(problem).splitlines()[0]}\n"
@@ -90,6 +92,10 @@ def _own_answer_to_sigterm() -> Iterator[None]:
     yield
     if callable(ours) and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, ours)
+
+
+def _print_to_stderr(data: dict[str, Any], ignore_prefix: bool) -> None:
+    _PRINT({**data, "is_err": True}, ignore_prefix)
 
 
 def _guard_token() -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import pytest
 import ray
@@ -20,6 +21,7 @@ from fedgps_ray.trial import Started, Status
 
 pytestmark = pytest.mark.ray
 
+ROOM = {"num_cpus": 1, "object_store_memory": 200_000_000}
 ALL = {"sampling_rate": 1.0}  # every client in every round, so that the faulty one takes part
 
 
@@ -153,7 +155,7 @@ def test_killed_server_is_followed_by_another(
     events = []
     for event in distributed._follow(watched, spec, execution, False):
         events.append(event)
-        if marker.exists() and not go.exists():
+        if marker.exists() and numbers(events) and not go.exists():
             kept = json.loads((checkpoints / "round-000001.json").read_text())
             assert kept["rounds_done"] == 1
             os.kill(watched.servers[0], signal.SIGKILL)
@@ -173,11 +175,29 @@ def nodes(own_cluster):
     head = {"num_cpus": 0, "memory": 100 * 2**20, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": soon})
     try:
-        started = [cluster.add_node(num_cpus=1, object_store_memory=2e8) for _ in range(2)]
+        started = [cluster.add_node(**ROOM) for _ in range(2)]
         with own_cluster(address=cluster.address):
-            yield {node.node_id: lambda n=node: cluster.remove_node(n, False) for node in started}
+            yield Nodes(cluster, started)
     finally:
         cluster.shutdown()
+
+
+class Nodes(NamedTuple):
+    """A cluster's nodes that have room."""
+
+    cluster: Cluster
+    nodes: list[Any]
+
+    def lose(self, node_id):
+        """Kill all processes of a node."""
+        (lost,) = (node for node in self.nodes if node.node_id == node_id)
+        self.cluster.remove_node(lost, allow_graceful=False)
+
+    def replace_other(self, node_id):
+        """Kill all processes of the other node, and add a new one."""
+        (lost,) = (node for node in self.nodes if node.node_id != node_id)
+        self.cluster.remove_node(lost, allow_graceful=False)
+        self.cluster.add_node(**ROOM)
 
 
 @dataclass(frozen=True)
@@ -211,8 +231,8 @@ def test_lost_node(lost, nodes, fault, how, undisturbed, numbers):
         crew = Located(started.server_room, started.clients)
         for event in distributed._follow(crew, spec, execution, False):
             events.append(event)
-            if marker.exists() and not go.exists():
-                next(nodes[node] for node in nodes if (node == crew.nodes[0]) == with_server)()
+            if marker.exists() and numbers(events) and not go.exists():
+                (nodes.lose if with_server else nodes.replace_other)(crew.nodes[0])
                 go.touch()
     begins = [event.rounds_done for event in events if isinstance(event, Started)]
     assert begins == ([0, 1] if with_server else [0, 0])

@@ -1,5 +1,6 @@
 """The command in a process of its own: signals, deaths, what is left of them, and its token."""
 
+import json
 import os
 import re
 import signal
@@ -61,6 +62,7 @@ def start(environment):
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            umask=0o022,
         )
         started.append(process)
         return Run(process, out)
@@ -94,7 +96,7 @@ def descendants(session):
     return {pid for pid, _, of, state in stats() if of == session and state != "Z"}
 
 
-def actors_of(session):
+def actors_of(session, kind="(Client|Server)"):
     """Return the processes of the session's actors."""
     found = set()
     for pid in descendants(session):
@@ -102,7 +104,7 @@ def actors_of(session):
             title = Path(f"/proc/{pid}/cmdline").read_text()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if re.match(r"ray::(Client|Server)Actor", title):
+        if re.match(f"ray::{kind}Actor", title):
             found.add(pid)
     return found
 
@@ -120,22 +122,29 @@ def final_hash(tmp_path_factory, environment):
     return printed_hash(done.stdout)
 
 
-def test_actors_print_the_hash_of_one_process(start, tmp_path, final_hash, environment, until):
-    run = start(tmp_path, *run_command(tmp_path, "--actors", "2"))
-    seen = set()
-    until(lambda: seen.update(descendants(run.process.pid)) or run.process.poll() is not None, 100)
-    output, errors = run.process.communicate()
+def test_actors_give_the_hash_of_one_process_even_if_one_dies(
+    start, tmp_path, final_hash, environment, until
+):
+    run = start(tmp_path, *run_command(tmp_path, "--actors", "2", "--json"))
+    until(lambda: run.rounds_done() > 1 or run.process.poll() is not None, 90)
+    assert run.process.poll() is None, run.process.communicate()[1]
+    assert len(descendants(run.process.pid)) > 5, "Ray's own processes are of this session"
+    os.kill(min(actors_of(run.process.pid, "Client")), signal.SIGKILL)
+    output, errors = run.process.communicate(timeout=90)
     assert run.process.returncode == 0, errors
-    assert printed_hash(output) == final_hash
-    assert len(seen) > 5, "Ray's own processes were seen"
+    info = json.loads(output)  # nothing else is printed there, not even by Ray about the death
+    assert (info["status"], info["summary"]["weights_sha256"]) == ("finished", final_hash)
     until(lambda: not descendants(run.process.pid), 10)
     token = Path(environment["HOME"]) / ".ray" / "auth_token"
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    assert stat.S_IMODE(token.parent.stat().st_mode) == 0o700
+    results = [run.folder / name for name in ("trial.json", "rounds.parquet", "clients.parquet")]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in results} == {0o644}, "as the mask says"
 
 
 @pytest.mark.parametrize("way", ["ctrl-c", "terminate"])
 def test_interrupted_run_leaves_a_checkpoint_and_no_process(way, start, tmp_path, until):
-    run = start(tmp_path, *run_command(tmp_path, "--actors", "2", "--set", "rounds=100000"))
+    run = start(tmp_path, *run_command(tmp_path, "--actors", "2", "--set", "rounds=3000"))
     until(lambda: run.rounds_done() > 1 or run.process.poll() is not None, 90)
     assert run.process.poll() is None, run.process.communicate()[1]
     if way == "ctrl-c":
