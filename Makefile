@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check fix ci bench clean
+.PHONY: demo test testall check fix ci bench clean
 .DEFAULT_GOAL := help
 
 help:  ## what there is
@@ -16,7 +16,10 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## FedAvg, FedGPS and FedGPS-CF on the embedded digits, then the comparison
 	sh experiments/demo.sh $(BIN)/fedgps-ray
 
-test: $(READY)  ## the tests
+test: $(READY)  ## the tests, in some minutes
+	$(BIN)/python -m pytest -m "not slow"
+
+testall: $(READY)  ## also the slow ones: crashes of actors, servers, processes and nodes on real Ray
 	$(BIN)/python -m pytest
 
 check: $(READY)  ## lint, types, import rules

@@ -19,7 +19,7 @@ from fedgps_ray.results.store import TrialStore, read_trial
 from fedgps_ray.runtime import dispatch
 from fedgps_ray.trial import Started, Status
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 ROOM = {"num_cpus": 1, "object_store_memory": 200_000_000}
 ALL = {"sampling_rate": 1.0}  # every client in every round, so that the faulty one takes part

@@ -15,7 +15,7 @@ import pytest
 
 from fedgps_ray.results.store import read_trial
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 TRIAL = [
     *("--dataset", "digits", "--model", "mlp", "--method", "fedgps_cf"),
