@@ -1,0 +1,1 @@
+"""Experiment files: quickstart, smoke, an example of a search, and the paper's tables."""

@@ -1,0 +1,19 @@
+"""Experiment files: one TOML file to all trials of a study."""
+
+from fedgps_ray.experiment.cells import Cell, Experiment, load
+from fedgps_ray.experiment.files import resolve
+from fedgps_ray.experiment.paper import paper_files, scaled
+from fedgps_ray.experiment.search import Choices, Range, Search, Span
+
+__all__ = [
+    "Cell",
+    "Choices",
+    "Experiment",
+    "Range",
+    "Search",
+    "Span",
+    "load",
+    "paper_files",
+    "resolve",
+    "scaled",
+]

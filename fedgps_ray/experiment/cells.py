@@ -1,0 +1,222 @@
+"""An experiment file to its cells: every combination of settings, checked, named and ordered."""
+
+import dataclasses
+import itertools
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedgps_ray.errors import UserError, unknown
+from fedgps_ray.experiment.document import Document, read
+from fedgps_ray.experiment.files import resolve
+from fedgps_ray.experiment.search import Search
+from fedgps_ray.experiment.tables import Table, alternatives, flat, merged
+from fedgps_ray.methods import METHODS
+from fedgps_ray.spec import TrialSpec
+
+MOST_CELLS = 20_000
+
+
+class Cell(NamedTuple):
+    """One trial of an experiment, and what tells it apart from the others."""
+
+    spec: TrialSpec
+    label: str
+
+    @property
+    def trial_id(self) -> str:
+        """Return the name of the trial's folder."""
+        return self.spec.trial_id
+
+
+class Experiment(NamedTuple):
+    """All trials of a study, in the order in which they should run."""
+
+    name: str
+    title: str
+    description: str
+    cells: tuple[Cell, ...]
+    files: dict[str, str]  # content hash -> path of the .npz files that the specs name
+    execution: dict[str, Any]  # actors, client_cpus, client_gpus, checkpoint_seconds, as given
+    search: Search | None
+
+
+class Draft(NamedTuple):
+    """A cell on its way: the number of its case, what the file says of it, and its spec."""
+
+    case: int
+    values: Table
+    spec: TrialSpec
+
+
+def load(path: Path, settings: Sequence[str] = (), data_dir: Path | None = None) -> Experiment:
+    """Return the experiment of a file; settings are KEY=VALUE and win over what the file says.
+
+    Relative paths of .npz files start from the file's folder; what is not there is looked for in
+    data_dir.
+    """
+    try:
+        document = _within_search(read(path, settings))
+        folders = [path.parent] if data_dir is None else [path.parent, data_dir]
+        drafts, files = _drafts(document, folders)
+    except UserError as problem:
+        told = str(problem)
+        raise UserError(told if str(path) in told else f"{path}: {told}") from None
+    cells = tuple(Cell(draft.spec, label) for draft, label in _labelled(_ordered(drafts)))
+    return Experiment(
+        document.name,
+        document.title,
+        document.description,
+        cells,
+        files,
+        document.execution,
+        document.search,
+    )
+
+
+def _within_search(document: Document) -> Document:
+    """Leave out of the search what --set fixes; refuse keys that are searched and listed."""
+    if document.search is None:
+        return document
+    for key in document.search.ranges:
+        if any(key in axes for axes in (document.grid, *document.cases)):
+            raise UserError(f"{key} is in [search.ranges] and in [grid] or [[cases]]: remove one")
+    ranges = _without(document.search.ranges, document.overrides)
+    if not ranges:
+        raise UserError("--set leaves nothing to search: all of [search.ranges] is fixed")
+    return document._replace(search=document.search._replace(ranges=ranges))
+
+
+def _without(table: Mapping[str, Any], overrides: Mapping[str, Any]) -> Table:
+    """Drop the keys that are overridden, and those below them."""
+    return {
+        key: value
+        for key, value in table.items()
+        if not any(key == over or key.startswith(f"{over}.") for over in overrides)
+    }
+
+
+def _drafts(document: Document, folders: Sequence[Path]) -> tuple[list[Draft], dict[str, str]]:
+    found: dict[str, Draft] = {}
+    files: dict[str, str] = {}
+    may_repeat = bool(document.overrides) or document.search is not None
+    for case, chosen in _combinations(document):
+        where = f"case {case + 1}: " if len(document.cases) > 1 else ""
+        try:
+            spec, own = resolve(_values(document, chosen), *folders)
+        except UserError as problem:
+            raise UserError(f"{where}{problem}") from None
+        draft = Draft(case, merged({"method": "fedgps"}, document.base, chosen), spec)
+        same = found.setdefault(spec.trial_id, draft)
+        if same is not draft and same.case == case and not may_repeat:
+            raise UserError(f"{where}the same cell twice: {_text(chosen)}; remove one")
+        files |= own
+    return list(found.values()), files
+
+
+def _combinations(document: Document) -> Iterator[tuple[int, Table]]:
+    """Yield the number of the case and the chosen settings of each cell."""
+    own = {key: alternatives(value) for key, value in document.overrides.items()}
+    drawn = document.search.draws() if document.search else [{}]
+    axes = [
+        {
+            key: alternatives(value)
+            for key, value in _without({**document.grid, **case}, own).items()
+        }
+        | own
+        for case in document.cases
+    ]
+    _check_number(sum(math.prod(map(len, each.values())) for each in axes) * len(drawn))
+    for case, each in enumerate(axes):
+        for chosen in itertools.product(*each.values()):
+            for sample in drawn:
+                yield case, {**dict(zip(each, chosen, strict=True)), **sample}
+
+
+def _check_number(cells: int) -> None:
+    if cells == 0:
+        raise UserError("there would be no cell: one of the lists is empty")
+    if cells > MOST_CELLS:
+        raise UserError(f"there would be {cells:,} cells, at most {MOST_CELLS:,} are possible")
+
+
+def _values(document: Document, chosen: Table) -> Table:
+    """Return all settings of a cell: base, what was chosen, the method's own, --set."""
+    values = merged({"method": "fedgps"}, document.base, chosen)
+    name = str(_options(values).get("name"))
+    of_spec: Table = {}
+    of_method: Table = {}
+    for key, value in document.methods.get(name, {}).items():
+        if key in document.grid:
+            raise UserError(f"methods.{name}.{key} is also in [grid]: remove one of them")
+        part = of_spec if _belongs_to_spec(name, key) else of_method
+        part[key.removeprefix("method.")] = value
+    values = merged(values, of_spec, {key: chosen[key] for key in document.overrides})
+    return values | {"method": {**of_method, **_options(values)}}
+
+
+def _options(values: Table) -> Table:
+    method = values["method"]
+    return dict(method) if isinstance(method, Mapping) else {"name": method}
+
+
+def _belongs_to_spec(name: str, key: str) -> bool:
+    """Say whether a key of [methods.NAME] is a setting of the trial, not one of the method."""
+    fields = [field for field in TrialSpec.model_fields if field != "method"]
+    options = ["preset", *(field.name for field in dataclasses.fields(METHODS[name]))]
+    first = key.split(".")[0]
+    if first not in (*fields, "method") and key not in options:
+        raise unknown(f"key of [methods.{name}]", key, [*options, *fields])
+    return first in fields
+
+
+def _ordered(drafts: Sequence[Draft]) -> list[Draft]:
+    """Sort by seed, scenario and setting; methods vary fastest, so that tables fill early."""
+    settings = _ranks(map(_setting, drafts))
+    methods = _ranks(map(_method, drafts))
+    return sorted(
+        drafts,
+        key=lambda draft: (
+            draft.spec.seed,
+            draft.spec.scenario,
+            settings[_setting(draft)],
+            methods[_method(draft)],
+        ),
+    )
+
+
+def _ranks(keys: Iterable[str]) -> dict[str, int]:
+    return {key: rank for rank, key in enumerate(dict.fromkeys(keys))}
+
+
+def _setting(draft: Draft) -> str:
+    """Return what is the same for the cells of one setting."""
+    own = ("seed", "scenario", "method")
+    return _text({key: value for key, value in draft.values.items() if key not in own})
+
+
+def _method(draft: Draft) -> str:
+    """Return the method with the options it was given."""
+    options = _options(draft.values)
+    return " ".join([options.pop("name"), *(f"{k}={_text(v)}" for k, v in options.items())])
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+
+
+def _labelled(drafts: Sequence[Draft]) -> Iterator[tuple[Draft, str]]:
+    """Yield each cell with its method and the settings in which cells differ."""
+    told = [flat(draft.values, stop=lambda *_: False) for draft in drafts]
+    keys = [key for key in dict.fromkeys(itertools.chain(*told)) if key.split(".")[0] != "method"]
+    differing = [key for key in keys if len({_text(table.get(key)) for table in told}) > 1]
+    for draft, table in zip(drafts, told, strict=True):
+        own = [f"{_last(key)} {_text(table[key])}" for key in differing if key in table]
+        yield draft, ", ".join([_method(draft), *own])
+
+
+def _last(key: str) -> str:
+    """Return partition for partition.kind, alpha for partition.alpha."""
+    return key.removesuffix(".name").removesuffix(".kind").split(".")[-1]

@@ -1,0 +1,148 @@
+"""An experiment file as it is written: read, checked, and changed by --set."""
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedgps_ray.errors import UserError, nearest, unknown
+from fedgps_ray.experiment.search import Search, parse_search
+from fedgps_ray.experiment.tables import Table, flat, merged, parse_setting
+from fedgps_ray.methods import METHODS
+from fedgps_ray.spec import execution_spec
+
+TEXTS = ("name", "title", "description")
+TABLES = ("base", "grid", "methods", "execution", "search")
+EXECUTION = ("actors", "client_cpus", "client_gpus", "checkpoint_seconds")
+
+
+class Document(NamedTuple):
+    """The parts of a file; settings go by dotted keys."""
+
+    path: Path
+    name: str
+    title: str
+    description: str
+    base: Table
+    grid: Table
+    cases: list[Table]
+    methods: dict[str, Table]
+    execution: Table
+    search: Search | None
+    overrides: Table  # from --set: these win over all
+
+
+def read(path: Path, settings: Sequence[str]) -> Document:
+    """Return the checked parts of a file."""
+    content = _parsed(path)
+    overrides: Table = {}
+    for key, value in map(parse_setting, settings):
+        if key.split(".")[0] in TABLES:
+            content = merged(content, {key: value})
+        else:
+            overrides[key] = _from_here(key, value)
+    _check_known("part", content, (*TEXTS, *TABLES, "cases"))
+    name, title, description = (_text(key, content.get(key, "")) for key in TEXTS)
+    parts = {key: _table(key, content.get(key, {})) for key in TABLES}
+    return Document(
+        path=path,
+        name=name or path.stem,
+        title=title,
+        description=description,
+        base=_single("base", flat(parts["base"])),
+        grid=_lists(flat(parts["grid"])),
+        cases=_cases(content.get("cases", [{}])),
+        methods=_methods(parts["methods"]),
+        execution=_execution(parts["execution"]),
+        search=parse_search(parts["search"]) if "search" in content else None,
+        overrides=overrides,
+    )
+
+
+def _parsed(path: Path) -> Table:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        there = sorted(file.name for file in path.parent.glob("*.toml"))
+        listed = ", ".join(there) or "none"
+        close = nearest(path.name, there)
+        raise UserError(f"no file {path}.{close} Files in {path.parent}: {listed}") from None
+    except OSError as problem:
+        raise UserError(f"cannot read {path}: {problem.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError("not a text file: expected TOML in UTF-8") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as problem:
+        raise UserError(f"not valid TOML: {problem}") from None
+
+
+def _from_here(key: str, value: Any) -> Any:
+    """Take the path of a file from the current folder: it comes from the command line."""
+    if isinstance(value, list):
+        return [_from_here(key, item) for item in value]
+    names_a_file = key in ("dataset", "surrogate") and str(value).endswith(".npz")
+    return str(Path(value).expanduser().absolute()) if names_a_file else value
+
+
+def _check_known(kind: str, given: Iterable[str], known: Sequence[str]) -> None:
+    for key in given:
+        if key not in known:
+            raise unknown(kind, key, known)
+
+
+def _text(key: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise UserError(f"{key}: must be a text, got {value!r}")
+    return value.strip()
+
+
+def _table(key: str, value: Any) -> Table:
+    if not isinstance(value, Mapping):
+        raise UserError(f"{key}: must be a table, written as [{key}], got {value!r}")
+    return dict(value)
+
+
+def _single(where: str, table: Table) -> Table:
+    for key, value in table.items():
+        if isinstance(value, list):
+            raise UserError(
+                f"{where}.{key}: must be one value, got {value!r}; lists belong to [grid]"
+            )
+    return table
+
+
+def _lists(grid: Table) -> Table:
+    for key, value in grid.items():
+        if not isinstance(value, list):
+            raise UserError(
+                f"grid.{key}: must be a list, got {value!r}; write [{value!r}] or move it to [base]"
+            )
+    return _full("grid", grid)
+
+
+def _full(where: str, table: Table) -> Table:
+    for key, value in table.items():
+        if value == []:
+            raise UserError(f"{where}.{key}: the list is empty, so there would be no cell")
+    return table
+
+
+def _cases(cases: Any) -> list[Table]:
+    if not isinstance(cases, list) or not all(isinstance(case, Mapping) for case in cases):
+        raise UserError(f"cases: must be tables, each written under [[cases]], got {cases!r}")
+    if not cases:
+        raise UserError("cases: the list is empty, so there would be no cell")
+    return [_full(f"case {number}", flat(case)) for number, case in enumerate(cases, 1)]
+
+
+def _methods(given: Table) -> dict[str, Table]:
+    _check_known("method", given, list(METHODS))
+    return {
+        name: _single(f"methods.{name}", flat(_table(f"methods.{name}", table)))
+        for name, table in given.items()
+    }
+
+
+def _execution(given: Table) -> Table:
+    _check_known("key of [execution]", given, EXECUTION)
+    execution_spec(**given)
+    return given

@@ -1,0 +1,74 @@
+"""Nested tables of settings: dotted keys, what overrides what, and lists of alternatives."""
+
+import itertools
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fedgps_ray.errors import UserError
+
+Table = dict[str, Any]
+
+SELECTORS = {"dataset": "name", "method": "name", "partition": "kind", "surrogate": "kind"}
+
+
+def is_whole(key: str, value: Mapping[str, Any]) -> bool:
+    """Say whether a table says itself what it is, and so takes the place of what was there."""
+    return SELECTORS.get(key) in value
+
+
+def flat(
+    table: Mapping[str, Any],
+    stop: Callable[[str, Mapping[str, Any]], bool] = is_whole,
+    prefix: str = "",
+) -> Table:
+    """Return a table by dotted keys; tables at which to stop are kept as values."""
+    found: Table = {}
+    for key, value in table.items():
+        full = f"{prefix}{key}"
+        if isinstance(value, Mapping) and not stop(full, value):
+            found |= flat(value, stop, f"{full}.")
+        else:
+            found[full] = value
+    return found
+
+
+def put(values: Table, key: str, value: Any) -> None:
+    """Set a dotted key; a name that stands where a table is needed becomes one."""
+    *parents, last = key.split(".")
+    for parent in parents:
+        held = values.get(parent, {})
+        whole = isinstance(held, Mapping)
+        values[parent] = dict(held) if whole else {SELECTORS.get(parent, "name"): held}
+        values = values[parent]
+    values[last] = value
+
+
+def merged(*tables: Mapping[str, Any]) -> Table:
+    """Return one nested table from several with dotted keys, the later ones winning."""
+    values: Table = {}
+    for table in tables:
+        for key in sorted(table, key=lambda key: key.count(".")):  # a method before its options
+            put(values, key, table[key])
+    return values
+
+
+def alternatives(value: Any) -> list[Any]:
+    """Return all single values that a value with lists in it stands for."""
+    if isinstance(value, list):
+        return [each for item in value for each in alternatives(item)]
+    if isinstance(value, Mapping):
+        options = [alternatives(item) for item in value.values()]
+        return [dict(zip(value, chosen, strict=True)) for chosen in itertools.product(*options)]
+    return [value]
+
+
+def parse_setting(setting: str) -> tuple[str, Any]:
+    """Return key and value of KEY=VALUE; the value is JSON, or else a plain word."""
+    key, equals, text = setting.partition("=")
+    if not equals or not all(key.strip().split(".")):
+        raise UserError(f"--set {setting}: expected KEY=VALUE, such as --set method.rho=0.3")
+    try:
+        return key.strip(), json.loads(text)
+    except json.JSONDecodeError:
+        return key.strip(), text
