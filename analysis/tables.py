@@ -1,10 +1,374 @@
-"""Frames to tables."""
+"""Frames to tables: a table is plain values, which formats.py writes in any notation."""
 
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import isnan
 from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
+from analysis import metrics
+from fedgps_ray.errors import UserError
+
+Mark = Literal["", "best", "second", "partial", "missing"]
+Row = Mapping[Hashable, Any]
+
 HEADER = ["method", "status", "best", "last", "mean of last ten", "MB up", "MB down", "seconds"]
+ABSENT, DASH, RUNNING, PARTIAL = "—", "-", "…", "†"
+MEAN = "mean ± std"
+LEGEND = {
+    ABSENT: f"{ABSENT}: no run.",
+    DASH: f"{DASH}: the run diverged or failed.",
+    RUNNING: f"{RUNNING}: the run has not finished.",
+    PARTIAL: f"{PARTIAL}: over fewer runs than the column has, so not compared.",
+}
+CELL = ["label", "status", "accuracy", "target", "cost", "cost_of", "spent", "speedup"]
+COSTS = {  # cost -> head of its column, divisor, digits
+    "rounds": ("ROUND", 1.0, 1),
+    "bytes": ("MB", 1e6, 1),
+    "bytes_up": ("MB up", 1e6, 1),
+    "bytes_down": ("MB down", 1e6, 1),
+    "gradient_evaluations": ("gradients", 1.0, 0),
+    "seconds": ("seconds", 1.0, 1),
+}
+
+
+class Cell(NamedTuple):
+    """What is printed, what it sorts by, and whether it stands out."""
+
+    text: str
+    value: float | None = None
+    mark: Mark = ""
+
+
+class Head(NamedTuple):
+    """A heading over one or several columns."""
+
+    text: str
+    span: int = 1
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells under rows of headings; the first column names the row."""
+
+    title: str
+    header: tuple[tuple[Head, ...], ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+class Column(NamedTuple):
+    """One column to be: its headings from the top down, its cells, and which value is better."""
+
+    heads: tuple[str, ...]
+    cells: Sequence[Cell]
+    better: Literal["higher", "lower", ""] = ""
+
+
+def assemble(
+    title: str, names: Sequence[str], columns: Sequence[Column], notes: Sequence[str] = ()
+) -> Table:
+    """Return the table of these columns: best marked, headings joined, signs told."""
+    marked = [_marked(column) for column in columns]
+    body = [
+        (Cell(name), *cells)
+        for name, *cells in zip(names, *(column.cells for column in marked), strict=True)
+    ]
+    depth = max((len(column.heads) for column in columns), default=1)
+    header = [_heads([column.heads for column in columns], level, depth) for level in range(depth)]
+    signs = {sign for row in body for cell in row[1:] for sign in LEGEND if _has(cell, sign)}
+    legend = [line for sign, line in LEGEND.items() if sign in signs]
+    return Table(title, tuple(header), tuple(body), (*notes, *legend))
+
+
+def _has(cell: Cell, sign: str) -> bool:
+    return cell.text == sign or (sign == PARTIAL and cell.text.endswith(PARTIAL))
+
+
+def _marked(column: Column) -> Column:
+    """Mark the best and the second best, unless there is nothing to compare."""
+    values = {cell.value for cell in column.cells if cell.mark == "" and cell.value is not None}
+    if not column.better or len(values) < 2:
+        return column
+    best, second, *_ = sorted(values, reverse=column.better == "higher")
+    marks: dict[float | None, Mark] = {best: "best", second: "second"}
+    cells = [cell._replace(mark=cell.mark or marks.get(cell.value, "")) for cell in column.cells]
+    return column._replace(cells=cells)
+
+
+def _heads(paths: Sequence[tuple[str, ...]], level: int, depth: int) -> tuple[Head, ...]:
+    """Return one row of headings; neighbours under the same headings share one."""
+    padded = [path + ("",) * (depth - len(path)) for path in paths]
+    last = level == depth - 1
+    keys = [(*path[: level + 1], index if last else 0) for index, path in enumerate(padded)]
+    spans = [(key[level], len(list(same))) for key, same in groupby(keys)]
+    corner = "method" if last else ""
+    return (Head(corner), *(Head(str(text), span) for text, span in spans))
+
+
+# --- cells ----------------------------------------------------------------------------------------
+
+
+def _score(rows: Sequence[Row], of: int) -> Cell:
+    """Return the accuracy of some runs: the value of one, mean and deviation of several."""
+    values = _known(rows, "accuracy")
+    if not values:
+        return _absent(rows)
+    mean = fmean(values)
+    text = f"{mean:.2f}" if len(values) == 1 else f"{mean:.2f} ± {stdev(values):.2f}"
+    if len(values) < of:
+        return Cell(f"{text} {PARTIAL}", round(mean, 2), "partial")
+    return Cell(text, round(mean, 2))
+
+
+def _known(rows: Sequence[Row], name: str) -> list[float]:
+    return [row[name] for row in rows if not isnan(row[name])]
+
+
+def _absent(rows: Sequence[Row]) -> Cell:
+    if not rows:
+        return Cell(ABSENT, mark="missing")
+    failed = any(row["status"] in metrics.FAILED for row in rows)
+    return Cell(DASH if failed else RUNNING, mark="missing")
+
+
+def _cost(rows: Sequence[Row], of: int) -> Cell:
+    """Return the cost to the target: of one run, or the mean of those that reach it."""
+    judged = [row for row in rows if not isnan(row["accuracy"]) and not isnan(row["target"])]
+    if not judged:
+        return _absent([row for row in rows if isnan(row["accuracy"])])
+    kind, reached = judged[0]["cost_of"], _known(judged, "cost")
+    if not reached:
+        return Cell(f">{_amount(max(row['spent'] for row in judged), kind).text}")
+    cell = _amount(fmean(reached), kind)
+    if len(reached) < of:
+        return Cell(f"{cell.text} ({len(reached)} of {of})", cell.value, "partial")
+    return cell
+
+
+def _amount(cost: float, kind: str) -> Cell:
+    _, divisor, digits = COSTS[kind]
+    whole = kind == "rounds" and cost == int(cost)
+    return _fixed(cost / divisor, 0 if whole else digits)
+
+
+def _fixed(value: float, digits: int) -> Cell:
+    return Cell(f"{value:.{digits}f}", round(value, digits))
+
+
+def _speed(rows: Sequence[Row], of: int) -> Cell:
+    """Return the speed-up over FedAvg: of one run, or the mean of those that reach the target."""
+    cost, speedups = _cost(rows, of), _known(rows, "speedup")
+    if cost.mark == "missing":
+        return cost
+    if not speedups:
+        return Cell("none")
+    mean = fmean(speedups)
+    return Cell(f"{mean:.1f}x", round(mean, 1), cost.mark)
+
+
+# --- methods by scenarios, seeds, settings --------------------------------------------------------
+
+
+def by_scenario(runs: pd.DataFrame) -> Table:
+    """Return methods by scenarios: accuracy, cost to target, speed-up; then mean and deviation."""
+    title, names = _one_setting(runs), metrics.order(runs)
+    scenarios = sorted(runs["scenario"].unique())
+    columns = [
+        column
+        for scenario in scenarios
+        for column in _scenario(runs[runs["scenario"] == scenario], names)
+    ]
+    if len(scenarios) > 1:
+        averages = metrics.average_seeds(runs)
+        heads = ("all scenarios", MEAN)
+        columns.append(_scores(heads, averages, names, len(scenarios)))
+    return assemble(title, names, columns, _seed_notes(runs))
+
+
+def _one_setting(runs: pd.DataFrame) -> str:
+    found = [setting for setting, _ in metrics.settings(runs)]
+    if len(found) != 1:
+        raise UserError(f"one table shows one setting, got {len(found)}: {'; '.join(found)}")
+    return found[0]
+
+
+def _seed_notes(runs: pd.DataFrame) -> list[str]:
+    count = runs["seed"].nunique()
+    return [f"Cells are means over {count} seeds."] if count > 1 else []
+
+
+def _scenario(runs: pd.DataFrame, names: Sequence[str]) -> list[Column]:
+    title, of = f"scenario {runs['scenario'].iloc[0]}", runs["seed"].nunique()
+    if not runs["target"].notna().any():
+        return [_scores((title, "ACC"), runs, names, of)]
+    title += f" (target {_range(runs['target'])}%)"
+    rows = _of_names(runs, names)
+    cost, _, _ = COSTS[runs["cost_of"].iloc[0]]
+    return [
+        _scores((title, "ACC"), runs, names, of),
+        Column((title, cost), [_cost(part, of) for part in rows], "lower"),
+        Column((title, "SpeedUp"), [_speed(part, of) for part in rows], "higher"),
+    ]
+
+
+def _range(values: "pd.Series[float]") -> str:
+    low, high = f"{values.min():.4g}", f"{values.max():.4g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _scores(heads: tuple[str, ...], runs: pd.DataFrame, names: Sequence[str], of: int) -> Column:
+    cells = [_score(part, of) for part in _of_names(runs, names)]
+    return Column(heads, cells, "higher")
+
+
+def _of_names(runs: pd.DataFrame, names: Sequence[str]) -> list[list[Row]]:
+    """Return the runs of each name; a name may have none."""
+    found: dict[str, list[Row]] = {name: [] for name in names}
+    for row in runs[[name for name in CELL if name in runs]].to_dict("records"):
+        found[str(row["label"])].append(row)
+    return list(found.values())
+
+
+def by_seed(runs: pd.DataFrame) -> Table:
+    """Return methods by scenarios and seeds, with mean and deviation over seeds and over all."""
+    title, names = _one_setting(runs), metrics.order(runs)
+    columns = []
+    for scenario, rows in runs.groupby("scenario"):
+        head = f"scenario {scenario}"
+        for seed, part in rows.groupby("seed"):
+            columns.append(_scores((head, f"seed {seed}"), part, names, 1))
+        columns.append(_scores((head, MEAN), rows, names, rows["seed"].nunique()))
+    cases = len(runs[["scenario", "seed"]].drop_duplicates())
+    columns.append(_scores(("all", MEAN), runs, names, cases))
+    return assemble(title, names, columns)
+
+
+def by_setting(runs: pd.DataFrame, columns: Sequence[str]) -> Table:
+    """Return methods by the values of some columns of the setting, such as ["clients"]."""
+    names = metrics.order(runs)
+    for value, rows in runs.groupby(list(columns), dropna=False):
+        _no_mixture(columns, value, rows)
+    found = [
+        _setting_column(columns, value, rows, names)
+        for value, rows in runs.groupby(list(columns), dropna=False)
+    ]
+    return assemble(f"by {', '.join(_words(columns))}", names, found, [_shared(runs)])
+
+
+def _words(columns: Sequence[str]) -> list[str]:
+    return [column.replace("_", " ") for column in columns]
+
+
+def _shared(runs: pd.DataFrame) -> str:
+    """Return in words what all runs have in common."""
+    same = {name: runs[name].iloc[0] for name in metrics.SETTING if runs[name].nunique() == 1}
+    return f"All: {metrics.describe({**dict.fromkeys(metrics.SETTING), **same})}."
+
+
+def _no_mixture(columns: Sequence[str], value: Any, rows: pd.DataFrame) -> None:
+    mixed = [name for name in metrics.SETTING if rows[name].nunique(dropna=False) > 1]
+    if mixed:
+        raise UserError(
+            f"the runs with {', '.join(_words(columns))} = {', '.join(map(str, value))} also"
+            f" differ in {', '.join(mixed)}; add that to the columns, or filter the runs"
+        )
+
+
+def _setting_column(
+    columns: Sequence[str], value: tuple[Any, ...], rows: pd.DataFrame, names: Sequence[str]
+) -> Column:
+    heads = tuple(
+        metrics.text(column, one) if pd.notna(one) else f"no {column}"
+        for column, one in zip(columns, value, strict=True)
+    )
+    cases = len(rows[["scenario", "seed"]].drop_duplicates())
+    return _scores(heads, rows, names, cases)
+
+
+# --- what methods send, and what they ran with ----------------------------------------------------
+
+
+def communication(trials: pd.DataFrame, formulas: Mapping[str, tuple[str, str]]) -> Table:
+    """Return measured bytes a client and round, in models M, beside formulas (up, down) by method.
+
+    M is the size of the trial's own model file: its weights and BatchNorm statistics.
+    """
+    frame = _measured(trials)
+    names, sent = metrics.order(frame), frame.groupby("label", observed=True)
+    up, down = (sent[name].mean() for name in ("up", "down"))
+    size, method = sent["model_bytes"].mean(), sent["method"].first()
+    texts = [formulas.get(str(method[name]), ("unknown", "unknown")) for name in names]
+    columns = [
+        Column(("", "M in MB"), [_fixed(size[name] / 1e6, 3) for name in names]),
+        *_direction("up", [(up[n], size[n], t[0]) for n, t in zip(names, texts, strict=True)]),
+        *_direction("down", [(down[n], size[n], t[1]) for n, t in zip(names, texts, strict=True)]),
+    ]
+    note = "Means over all rounds of a client's share, counted from what was really sent."
+    return assemble("bytes a client and round", names, columns, [note])
+
+
+def _measured(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the trials that ended, with bytes a client and round; a label a method and model."""
+    frame = trials[trials["model_bytes"].notna() & (trials["rounds_done"] > 0)].copy()
+    if frame.empty:
+        raise UserError("no trial has ended, so there are no bytes to compare; let one finish")
+    frame["label"] = metrics.labels(frame)
+    if len(frame[["dataset", "model"]].drop_duplicates()) > 1:
+        frame["label"] += ", " + frame["dataset"] + " " + frame["model"]
+    per_round = (frame["sampling_rate"] * frame["clients"]).round().clip(lower=1)
+    for name in ("up", "down"):
+        frame[name] = frame[f"bytes_{name}"] / (frame["rounds_done"] * per_round)
+    return frame
+
+
+def _direction(name: str, sent: Sequence[tuple[float, float, str]]) -> list[Column]:
+    return [
+        Column((name, "MB"), [_fixed(amount / 1e6, 3) for amount, _, _ in sent], "lower"),
+        Column((name, "in M"), [_fixed(amount / model, 3) for amount, model, _ in sent]),
+        Column((name, "formula"), [Cell(text) for _, _, text in sent]),
+    ]
+
+
+def hyperparameters(trials: pd.DataFrame) -> Table:
+    """Return what each method ran with: optimizer, weighting, and its own hyperparameters."""
+    frame = trials.assign(label=metrics.labels(trials)).drop_duplicates("label")
+    names = metrics.order(frame)
+    variants = {row["label"]: json.loads(row["variant"]) for _, row in frame.iterrows()}
+    shared = [name for variant in variants.values() for name in variant if "optimizer." in name]
+    common = [*dict.fromkeys([*shared, "method.weighting"])]
+    columns = [
+        Column((_last(key),), [Cell(_plain(variants[name].get(key))) for name in names])
+        for key in common
+    ]
+    own = Column(("of the method",), [Cell(_own(variants[name])) for name in names])
+    return assemble("hyperparameters", names, [*columns, own])
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2].replace("_", " ")
+
+
+def _plain(value: Any) -> str:
+    texts = {None: "none", True: "yes", False: "no"}
+    return texts[value] if isinstance(value, bool | None) else str(value)
+
+
+def _own(variant: Mapping[str, Any]) -> str:
+    own = {
+        name: value
+        for name, value in variant.items()
+        if name.startswith("method.") and name != "method.weighting"
+    }
+    return ", ".join(f"{_last(name)} {_plain(value)}" for name, value in own.items()) or "none"
+
+
+# --- a line a trial -------------------------------------------------------------------------------
 
 
 def comparison(trials: pd.DataFrame) -> list[list[str]]:

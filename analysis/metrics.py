@@ -1,0 +1,223 @@
+"""What a run achieved and what it cost, as the paper counts it.
+
+A frame of runs has one row a trial. Its columns: those of the spec, `label` (the method, with
+whatever tells apart its variants), `setting` (text), `status`, `accuracy` (best, percent), `last`,
+`last_ten`, `target` (percent), `cost` (to the target; empty if not reached), `cost_of` (what is
+counted), `spent` (the whole run's cost) and `speedup` (FedAvg's cost over the run's).
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+
+from fedgps_ray.errors import UserError, unknown
+
+Cost = Literal["rounds", "bytes", "bytes_up", "bytes_down", "gradient_evaluations", "seconds"]
+Target = Literal["floor", "exact"] | float
+Over = Literal["scenarios", "seeds", "all"]
+
+SETTING = [
+    *("dataset", "model", "partition", "alpha", "classes_per_client", "clients"),
+    *("sampling_rate", "rounds", "local_epochs", "batch_size"),
+]
+CASE = ["setting", "scenario", "seed"]  # what all methods of a comparison share
+FAILED = ("diverged", "failed")  # the paper's "-"
+REFERENCE = "fedavg"
+ORDER = (
+    *("centralized", "fedavg", "fedavgm", "fedprox", "scaffold", "ccvr", "vhl", "fedasam"),
+    *("fedexp", "feddecorr", "feddisco", "fedinit", "fedlesam", "nucfl", "fedadam", "delta_sgd"),
+    *("fedmr", "fedgps", "fedgps_cf"),
+)
+DIGITS = 9  # 100 * 0.57 is a little less than 57
+
+
+def runs(
+    trials: pd.DataFrame, rounds: pd.DataFrame, target: Target = "floor", cost: Cost = "rounds"
+) -> pd.DataFrame:
+    """Return one row a trial with its accuracies, its cost to the target and its speed-up."""
+    if cost not in get_args(Cost):
+        raise unknown("cost", str(cost), get_args(Cost))
+    frame = trials.reset_index(drop=True)
+    frame["label"] = labels(frame)
+    frame["setting"] = setting_texts(frame)
+    finished = frame["status"] == "finished"
+    for name, source in {"accuracy": "best", "last": "last", "last_ten": "last_ten"}.items():
+        frame[name] = percent(frame[f"{source}_accuracy"]).where(finished)
+    frame["target"] = targets(frame, target)
+    frame["cost_of"] = cost
+    spent = _spent(rounds, cost)
+    hit = _first_hit(rounds, frame)
+    frame["cost"] = frame["trial_id"].map(spent.loc[hit].groupby("trial_id").first())
+    frame["spent"] = frame["trial_id"].map(spent.groupby("trial_id").last())
+    frame["speedup"] = speedups(frame)
+    return frame
+
+
+def percent(shares: "pd.Series[Any]") -> "pd.Series[float]":
+    """Return shares of 1 in percent, free of the last bits that would spoil a floor."""
+    return (100 * shares.astype(float)).round(DIGITS)
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def labels(frame: pd.DataFrame) -> "pd.Series[str]":
+    """Return the method of each row, with the values in which its variants differ."""
+    made: dict[tuple[str, str], str] = {}
+    for method, variants in frame.groupby("method", observed=True)["variant"]:
+        made |= _variant_labels(str(method), list(variants.unique()))
+    pairs = zip(frame["method"].astype(str), frame["variant"], strict=True)
+    return pd.Series([made[pair] for pair in pairs], index=frame.index, dtype="str")
+
+
+def _variant_labels(method: str, texts: list[str]) -> dict[tuple[str, str], str]:
+    parsed = {text: json.loads(text) for text in texts}
+    names = sorted({name for variant in parsed.values() for name in variant})
+    differing = [name for name in names if len({_shown(v, name) for v in parsed.values()}) > 1]
+    return {(method, text): _label(method, parsed[text], differing) for text in texts}
+
+
+def _label(method: str, variant: Mapping[str, Any], names: list[str]) -> str:
+    values = ", ".join(f"{name.rpartition('.')[2]}={_shown(variant, name)}" for name in names)
+    return f"{method} ({values})" if names else method
+
+
+def _shown(variant: Mapping[str, Any], name: str) -> str:
+    value = variant.get(name)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def order(frame: pd.DataFrame) -> list[str]:
+    """Return the labels in the order of the paper; methods it does not have come last."""
+    pairs = frame[["method", "label"]].astype(str).drop_duplicates()
+
+    def place(pair: tuple[str, str]) -> tuple[int, str, str]:
+        return ORDER.index(pair[0]) if pair[0] in ORDER else len(ORDER), *pair
+
+    found = zip(pairs["method"], pairs["label"], strict=True)
+    return [label for _, label in sorted(found, key=place)]
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+def setting_texts(frame: pd.DataFrame) -> "pd.Series[str]":
+    """Return each row's setting as text: equal texts are equal settings."""
+    rows = frame[SETTING].to_dict("records")
+    return pd.Series([describe(row) for row in rows], index=frame.index, dtype="str")
+
+
+def describe(setting: Mapping[Any, Any]) -> str:
+    """Return a setting in words; what is not known is left out."""
+    texts = (text(name, setting[name]) for name in SETTING if pd.notna(setting[name]))
+    return ", ".join(texts)
+
+
+def text(column: str, value: Any) -> str:
+    """Return one value of a setting in words."""
+    if column == "sampling_rate":
+        return f"{100 * value:g}% of clients a round"
+    words = {
+        "alpha": "alpha {:g}",
+        "classes_per_client": "{:g} classes a client",
+        "clients": "{:g} clients",
+        "rounds": "{:g} rounds",
+        "local_epochs": "{:g} local epochs",
+        "batch_size": "batch size {:g}",
+    }
+    return words.get(column, "{}").format(value).replace("1 local epochs", "1 local epoch")
+
+
+def settings(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield each setting in words with its runs."""
+    for setting, rows in frame.groupby("setting", sort=False, observed=True):
+        yield str(setting), rows
+
+
+# --- cost to target -------------------------------------------------------------------------------
+
+
+def targets(frame: pd.DataFrame, target: Target = "floor") -> "pd.Series[float]":
+    """Return the accuracy that each run should reach: FedAvg's best in the same case, or a number.
+
+    "floor" rounds it down to a whole percent, as the paper prints it. Of several variants of
+    FedAvg the most accurate one counts.
+    """
+    if isinstance(target, int | float):
+        return pd.Series(float(target), index=frame.index)
+    if target not in ("floor", "exact"):
+        raise UserError(f"target {target!r}: must be floor, exact or a number in percent")
+    best = frame[frame["method"] == REFERENCE].groupby(CASE)["accuracy"].max()
+    found = _of_case(frame, best)
+    return found if target == "exact" else found.map(np.floor)
+
+
+def speedups(frame: pd.DataFrame) -> "pd.Series[float]":
+    """Return FedAvg's cost over each run's cost, in the same case."""
+    reference = frame[frame["method"] == REFERENCE].sort_values("accuracy", ascending=False)
+    return _of_case(frame, reference.groupby(CASE)["cost"].first()) / frame["cost"]
+
+
+def _of_case(frame: pd.DataFrame, values: "pd.Series[Any]") -> "pd.Series[float]":
+    found = frame[CASE].merge(values.rename("value"), how="left", left_on=CASE, right_index=True)
+    return found["value"].astype(float)
+
+
+def _spent(rounds: pd.DataFrame, cost: Cost) -> "pd.Series[float]":
+    """Return what each trial has spent by the end of each round; index: trial and round."""
+    parts: dict[str, list[str]] = {
+        "bytes": ["bytes_up", "bytes_down"],
+        "seconds": ["train_seconds", "aggregate_seconds"],
+    }
+    keyed = _keyed(rounds)
+    if cost == "rounds":
+        return pd.Series(keyed.index.get_level_values("round"), index=keyed.index, dtype=float)
+    amounts = keyed[parts.get(cost, [cost])].sum(axis=1)
+    return amounts.groupby("trial_id").cumsum().astype(float)
+
+
+def _keyed(rounds: pd.DataFrame) -> pd.DataFrame:
+    plain = rounds.assign(trial_id=rounds["trial_id"].astype(str))
+    return plain.set_index(["trial_id", "round"]).sort_index()
+
+
+def _first_hit(rounds: pd.DataFrame, frame: pd.DataFrame) -> Any:
+    """Return for each round whether the trial, which ended well, is at its target or above."""
+    goal = frame[frame["status"] == "finished"].set_index("trial_id")["target"]
+    accuracy = percent(_keyed(rounds)["accuracy"])
+    wanted = accuracy.index.get_level_values("trial_id").to_series().map(goal)
+    return accuracy.to_numpy() >= wanted.to_numpy(dtype=float)
+
+
+# --- mean and deviation ---------------------------------------------------------------------------
+
+
+def average_seeds(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a (setting, scenario, label); a failed or unfinished seed leaves it empty."""
+    keys = ["setting", "scenario", "label"]
+    grouped = frame.groupby(keys, sort=False, observed=True)
+    return grouped.agg(
+        method=("method", "first"),
+        status=("status", _worst),
+        accuracy=("accuracy", lambda values: values.mean(skipna=False)),
+        seeds=("seed", "size"),
+    ).reset_index()
+
+
+def _worst(statuses: "pd.Series[str]") -> str:
+    return str(max(statuses, key=lambda status: (status != "finished", status in FAILED)))
+
+
+def mean_std(frame: pd.DataFrame, over: Over = "scenarios") -> pd.DataFrame:
+    """Return mean, std (ddof 1) and n of the accuracies.
+
+    Over scenarios (seeds averaged first) and over all runs: a row a (setting, label). Over seeds:
+    a row a (setting, scenario, label).
+    """
+    source = average_seeds(frame) if over == "scenarios" else frame
+    keys = ["setting", "scenario", "label"] if over == "seeds" else ["setting", "label"]
+    grouped = source.groupby(keys, sort=False, observed=True)["accuracy"]
+    return grouped.agg(["mean", "std", "count"]).rename(columns={"count": "n"}).reset_index()
