@@ -13,7 +13,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scikit_posthocs import posthoc_nemenyi_friedman  # type: ignore[import-untyped]
 from scipy import stats
+from statsmodels.stats.multitest import multipletests  # type: ignore[import-untyped]
 
 from analysis import metrics
 from fedgps_ray import seeds
@@ -132,7 +134,7 @@ def ranking(scores: pd.DataFrame, alpha: float = 0.05) -> Ranking:
     kendall = chi2 / (blocks * (methods - 1))
     f_value, f_df = _iman_davenport(chi2, blocks, methods)
     q_alpha = float(stats.studentized_range.ppf(1 - alpha, methods, math.inf)) / math.sqrt(2)
-    distance = q_alpha * _rank_error(blocks, methods)
+    distance = q_alpha * math.sqrt(methods * (methods + 1) / (6 * blocks))
     return Ranking(
         num_methods=methods,
         num_blocks=blocks,
@@ -148,15 +150,10 @@ def ranking(scores: pd.DataFrame, alpha: float = 0.05) -> Ranking:
         iman_davenport_p=float(stats.f.sf(f_value, *f_df)),
         q_alpha=q_alpha,
         critical_distance=distance,
-        pairs=_nemenyi_pairs(average, blocks, distance),
+        pairs=_nemenyi_pairs(ranks, average, distance),
         groups=_groups(average, distance),
         caveats=_rank_caveats(average, blocks, distance, float(p_value), alpha),
     )
-
-
-def _rank_error(blocks: int, methods: int) -> float:
-    """Return the standard error of a difference of average ranks."""
-    return math.sqrt(methods * (methods + 1) / (6 * blocks))
 
 
 def _iman_davenport(chi2: float, blocks: int, methods: int) -> tuple[float, tuple[int, int]]:
@@ -166,19 +163,14 @@ def _iman_davenport(chi2: float, blocks: int, methods: int) -> tuple[float, tupl
     return float(value), (methods - 1, (methods - 1) * (blocks - 1))
 
 
-def _nemenyi_pairs(average: "pd.Series[float]", blocks: int, distance: float) -> pd.DataFrame:
-    pairs = list(combinations(average.index, 2))
-    differences = np.array([average[worse] - average[better] for better, worse in pairs])
-    q = differences / _rank_error(blocks, len(average)) * math.sqrt(2)
-    return pd.DataFrame(
-        {
-            "better": [better for better, _ in pairs],
-            "worse": [worse for _, worse in pairs],
-            "rank_difference": differences,
-            "p_value": stats.studentized_range.sf(q, len(average), math.inf),
-            "significant": differences >= distance,
-        }
-    )
+def _nemenyi_pairs(ranks: pd.DataFrame, average: "pd.Series[float]", distance: float) -> Any:
+    p_values = posthoc_nemenyi_friedman(ranks.reset_index(drop=True))
+    rows = [
+        (better, worse, average[worse] - average[better], p_values.loc[better, worse])
+        for better, worse in combinations(average.index, 2)
+    ]
+    pairs = pd.DataFrame(rows, columns=["better", "worse", "rank_difference", "p_value"])
+    return pairs.assign(significant=pairs["rank_difference"] >= distance)
 
 
 def _groups(average: "pd.Series[float]", distance: float) -> list[list[str]]:
@@ -241,7 +233,7 @@ def pairwise(
     pairs = _pairs([str(name) for name in scores], reference)
     rows = [_pair(scores, one, other, (level, seed)) for one, other in pairs]
     frame = pd.DataFrame(rows)
-    frame["p_holm"] = holm(frame["p_value"].to_numpy())
+    frame["p_holm"] = multipletests(frame["p_value"], method="holm")[1]
     frame.attrs["caveats"] = _pair_caveats(len(scores), len(rows))
     return frame
 
@@ -277,15 +269,6 @@ def _wilcoxon(differences: NDArray[np.float64]) -> float:
     """Return the two-sided p-value; blocks without a difference count for neither side."""
     moved = differences[differences != 0]
     return float(stats.wilcoxon(moved).pvalue) if len(moved) else 1.0
-
-
-def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return p-values corrected for their number, by Holm's step-down method."""
-    order = np.argsort(p_values)
-    stepped = np.maximum.accumulate(p_values[order] * np.arange(len(p_values), 0, -1))
-    corrected = np.empty_like(stepped)
-    corrected[order] = np.minimum(stepped, 1.0)
-    return corrected
 
 
 def rank_biserial(differences: NDArray[np.float64]) -> float:

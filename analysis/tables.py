@@ -4,7 +4,7 @@ import json
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import isnan
+from math import isnan, nan
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal, NamedTuple
@@ -21,7 +21,7 @@ HEADER = ["method", "status", "best", "last", "mean of last ten", "MB up", "MB d
 ABSENT, DASH, RUNNING, PARTIAL = "—", "-", "…", "†"
 MEAN = "mean ± std"
 LEGEND = {
-    ABSENT: f"{ABSENT}: no run.",
+    ABSENT: f"{ABSENT}: no result.",
     DASH: f"{DASH}: the run diverged or failed.",
     RUNNING: f"{RUNNING}: the run has not finished.",
     PARTIAL: f"{PARTIAL}: over fewer runs than the column has, so not compared.",
@@ -119,11 +119,17 @@ def _score(rows: Sequence[Row], of: int) -> Cell:
     values = _known(rows, "accuracy")
     if not values:
         return _absent(rows)
-    mean = fmean(values)
-    text = f"{mean:.2f}" if len(values) == 1 else f"{mean:.2f} ± {stdev(values):.2f}"
+    cell = mean_cell(fmean(values), stdev(values) if len(values) > 1 else nan)
     if len(values) < of:
-        return Cell(f"{text} {PARTIAL}", round(mean, 2), "partial")
-    return Cell(text, round(mean, 2))
+        return Cell(f"{cell.text} {PARTIAL}", cell.value, "partial")
+    return cell
+
+
+def mean_cell(mean: float, std: float) -> Cell:
+    """Return mean ± std with two digits; without an std the mean alone, without a mean a dash."""
+    if isnan(mean):
+        return Cell(ABSENT, mark="missing")
+    return Cell(f"{mean:.2f}" if isnan(std) else f"{mean:.2f} ± {std:.2f}", round(mean, 2))
 
 
 def _known(rows: Sequence[Row], name: str) -> list[float]:
@@ -168,8 +174,8 @@ def _speed(rows: Sequence[Row], of: int) -> Cell:
         return cost
     if not speedups:
         return Cell("none")
-    mean = fmean(speedups)
-    return Cell(f"{mean:.1f}x", round(mean, 1), cost.mark)
+    text, value, _ = _fixed(fmean(speedups), 1)
+    return Cell(f"{text}x", value, cost.mark)
 
 
 # --- methods by scenarios, seeds, settings --------------------------------------------------------

@@ -1,0 +1,153 @@
+"""Our results beside the numbers printed in the FedGPS paper.
+
+Cells are compared only where dataset, model, partition, clients, sampling rate, rounds, local
+epochs, scenario, seed, method and every hyperparameter that the paper prints are the same. The
+paper prints no batch size, and does not say how a scenario's partition was drawn.
+"""
+
+import json
+from collections.abc import Mapping
+from math import isnan, nan
+from typing import Any, Literal
+
+import pandas as pd
+
+from analysis import metrics, published
+from analysis.tables import ABSENT, Cell, Column, Table, assemble, mean_cell
+
+Flag = Literal["within", "outside", ""]
+SAME = [name for name in metrics.SETTING if name != "batch_size"]
+CELL = ["scenario", "seed"]
+STDS = 2
+WITHIN = (
+    f"within: over two or more cells, the means differ by at most {STDS} standard deviations of"
+    " the printed cells; for one cell, our value lies between the lowest and the highest that the"
+    " paper prints for this method and setting. Means are over the same cells on both sides."
+)
+
+
+def against_paper(trials: pd.DataFrame, rounds: pd.DataFrame) -> Table:
+    """Return our means beside the paper's; `compare` says what is compared and what within means.
+
+    Rows of other settings stand beside the nearest printed setting, and name what differs.
+    """
+    rows = compare(metrics.runs(trials, rounds)).to_dict("records")
+    several = len({row["setting"] for row in rows}) > 1
+    names = [f"{row['label']}, {row['setting']}" if several else row["label"] for row in rows]
+    columns = [
+        Column(("ours",), [mean_cell(row["ours"], row["ours_std"]) for row in rows]),
+        Column(("paper",), [mean_cell(row["published"], row["published_std"]) for row in rows]),
+        Column(("difference",), [_difference(row["difference"]) for row in rows]),
+        Column(("cells",), [Cell(str(row["cells"]), row["cells"]) for row in rows]),
+        Column(("",), [Cell(row["within"] or ABSENT) for row in rows]),
+        Column(("differs from the paper in",), [Cell(row["differs"]) for row in rows]),
+    ]
+    return assemble("against the paper", names, columns, [WITHIN])
+
+
+def _difference(value: float) -> Cell:
+    return Cell(ABSENT, mark="missing") if isnan(value) else Cell(f"{value:+.2f}", round(value, 2))
+
+
+def compare(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a (setting, label) of our runs.
+
+    Columns: ours, ours_std, published, published_std (percent, ddof 1), cells (how many scenarios
+    and seeds both have; 0 where settings differ, and then the means are over all of either side),
+    difference (ours - published), within (see WITHIN; empty where nothing can be said), differs
+    (in words).
+    """
+    printed = _printed()
+    grouped = runs.groupby(["setting", "label"], sort=False, observed=True)
+    rows = [_row(str(setting), str(label), rows, printed) for (setting, label), rows in grouped]
+    return pd.DataFrame(rows)
+
+
+def _printed() -> pd.DataFrame:
+    """Return each printed run once, from the first table that has it, if its setting is known."""
+    frame = published.runs().dropna(subset=["clients"])
+    return frame.drop_duplicates([*SAME, *CELL, "method"])
+
+
+def _row(setting: str, label: str, ours: pd.DataFrame, printed: pd.DataFrame) -> dict[str, Any]:
+    theirs = printed[printed["method"] == ours["method"].iloc[0]]
+    differs, nearest = _nearest(ours.iloc[0], theirs)
+    pairs = ours.merge(nearest, on=CELL, suffixes=("", "_printed"))
+    pairs = pairs.dropna(subset=["accuracy", "accuracy_printed"])
+    if not differs and pairs.empty:
+        differs = [_no_cell(ours, nearest)]
+    found = pairs if not differs else None
+    mine = ours["accuracy"] if found is None else found["accuracy"]
+    other = nearest["accuracy"] if found is None else found["accuracy_printed"]
+    difference = nan if found is None else mine.mean() - other.mean()
+    return {
+        "setting": setting,
+        "label": label,
+        "ours": mine.mean(),
+        "ours_std": mine.std(),
+        "published": other.mean(),
+        "published_std": other.std(),
+        "cells": 0 if found is None else len(found),
+        "difference": difference,
+        "within": "" if found is None else _within(mine, other, nearest["accuracy"].dropna()),
+        "differs": "; ".join(differs),
+    }
+
+
+def _nearest(run: "pd.Series[Any]", theirs: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:
+    """Return in what the nearest printed setting differs, and its cells."""
+    if theirs.empty:
+        return [f"the paper has no {run['method']}"], theirs
+    options = [
+        (_differences(run, rows.iloc[0]), rows)
+        for _, rows in theirs.groupby(SAME, sort=False, dropna=False)
+    ]
+    differs, rows = min(options, key=lambda option: len(option[0]))
+    return differs + _other_hyperparameters(run), rows
+
+
+def _differences(run: "pd.Series[Any]", printed: "pd.Series[Any]") -> list[str]:
+    return [
+        f"{name.replace('_', ' ')} {_text(run[name])} instead of {_text(printed[name])}"
+        for name in SAME
+        if _text(run[name]) != _text(printed[name])
+    ]
+
+
+def _text(value: Any) -> str:
+    if pd.isna(value):
+        return "none"
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def _other_hyperparameters(run: "pd.Series[Any]") -> list[str]:
+    """Return which hyperparameters are not the paper's; FedGPS-CF has those of FedGPS."""
+    method = "fedgps" if run["method"] == "fedgps_cf" else run["method"]
+    wanted: Mapping[str, Any] = published.hyperparameters().get(method, {})
+    ours = json.loads(run["variant"])
+    return [
+        f"{name.rpartition('.')[2]} {ours.get(name)} instead of {value}"
+        for name, value in wanted.items()
+        if ours.get(name) != value
+    ]
+
+
+def _no_cell(ours: pd.DataFrame, nearest: pd.DataFrame) -> str:
+    """Return why no scenario and seed has a number on both sides."""
+    if ours["accuracy"].isna().all():
+        return "no run of ours has a result"
+    if nearest["accuracy"].isna().all():
+        return "the paper prints no result (-)"
+    return "no scenario and seed in common that has a number on both sides"
+
+
+def _within(
+    ours: "pd.Series[float]", paper: "pd.Series[float]", printed: "pd.Series[float]"
+) -> Flag:
+    if len(ours) > 1:
+        near = abs(ours.mean() - paper.mean()) <= STDS * paper.std()
+    elif len(printed) > 1:
+        near = printed.min() <= ours.iloc[0] <= printed.max()
+    else:
+        return ""
+    return "within" if near else "outside"
