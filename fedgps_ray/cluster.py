@@ -121,7 +121,7 @@ def num_actors(execution: "ExecutionSpec", clients: int, per_round: int) -> int:
     if wanted > fit:
         raise UserError(
             f"{wanted} actors of {execution.client_cpus:g} CPU and {execution.client_gpus:g} GPU"
-            f" do not fit: the cluster holds {fit} ({_totals()}); use --actors {max(fit, 1)},"
+            f" do not fit: the cluster holds {fit} ({totals()}); use --actors {max(fit, 1)},"
             " or smaller --client-cpus / --client-gpus"
         )
     return wanted
@@ -141,6 +141,7 @@ def _on_node(execution: "ExecutionSpec", resources: dict[str, float]) -> int:
     return min(fit, math.floor(gpus) * math.floor(1 / share + 1e-9)) if share else fit
 
 
-def _totals() -> str:
+def totals() -> str:
+    """Return what the cluster has, in words."""
     total = ray.cluster_resources()
     return f"{total.get('CPU', 0):g} CPU, {total.get('GPU', 0):g} GPU"

@@ -1,109 +1,113 @@
-"""A trial on Ray: its owner reserves room, starts clients and a server, and passes on rows."""
+"""A trial on Ray: its owner reserves room, starts clients and a server, and passes on rows.
 
-import os
+The owner may be one of many in a sweep, so it stays light: only the actors import PyTorch.
+"""
+
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
-from ray.exceptions import (
-    ObjectLostError,
-    OutOfMemoryError,
-    RayActorError,
-    RayTaskError,
-)
+from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from fedgps_ray import cluster
-from fedgps_ray.errors import ClientFailed, UserError
-from fedgps_ray.runtime.actors import ClientActor
-from fedgps_ray.runtime.dispatch import Dispatcher
-from fedgps_ray.runtime.pool import Pool, Stopped
-from fedgps_ray.runtime.ray_pool import RayPool
-from fedgps_ray.runtime.worker import Worker
-from fedgps_ray.spec import ExecutionSpec, TrialSpec
-from fedgps_ray.trial import Event, Status, run_trial
+from fedgps_ray.errors import ClientFailed, Stopped, UserError
+from fedgps_ray.events import Event, Status
+
+if TYPE_CHECKING:
+    from fedgps_ray.spec import ExecutionSpec, TrialSpec
 
 LOOK_SECONDS = 0.5
 SERVER_RETRIES = 3  # in a row without a finished round
 LOST = (RayActorError, OutOfMemoryError, ObjectLostError)
 
 
-class ServerActor:
-    """The coordinator of a trial: state, rounds, checkpoints and results."""
+class ClientActor:
+    """Ray's coat around a client; the process imports PyTorch when it is made."""
 
     def __init__(self) -> None:
-        self.dispatcher: Dispatcher | None = None
-        self.stop_wanted = self.running = False
+        from fedgps_ray.runtime.actors import Client
 
-    def run(
-        self, spec: dict[str, Any], execution: dict[str, Any], clients: list[Any], anew: bool
-    ) -> Iterator[Event]:
+        self.inner = Client()
+
+    def setup(self, *arguments: Any) -> dict[str, Any]:
+        """Make ready for a trial."""
+        return self.inner.setup(*arguments)
+
+    def facts(self) -> dict[str, Any]:
+        """Say where and what this actor is."""
+        return self.inner.facts()
+
+    def do(self, plans: Any, apart: bool, *arguments: Any) -> Any:
+        """Carry out plans."""
+        return self.inner.do(plans, apart, *arguments)
+
+    @ray.method(concurrency_group="control")
+    def ping(self) -> None:
+        """Answer, also while working: a process that does not is hung."""
+
+
+class ServerActor:
+    """Ray's coat around a server."""
+
+    def __init__(self) -> None:
+        from fedgps_ray.server import Server
+
+        self.inner = Server()
+
+    def run(self, *arguments: Any) -> Iterator[Event]:
         """Yield where the trial starts, then its rows."""
-        how = ExecutionSpec(**execution)
-
-        def make_pool(worker: Worker) -> Pool:
-            setup = ray.put(worker.setup)
-            self.dispatcher = Dispatcher(clients, setup, how.device, how.hang_seconds)
-            self.dispatcher.stopping = self.stop_wanted
-            self.dispatcher.wait_ready()
-            return RayPool(worker.setup, self.dispatcher)
-
-        self.running = True
-        try:
-            yield from run_trial(TrialSpec(**spec), how, anew, make_pool)
-        finally:
-            self.running = False
+        yield from self.inner.run(*arguments)
 
     @ray.method(concurrency_group="control")
     def is_idle(self) -> bool:
         """Say whether the trial has ended."""
-        return not self.running
+        return not self.inner.running
 
     @ray.method(concurrency_group="control")
     def stop(self) -> None:
         """Let the trial write a checkpoint and end."""
-        self.stop_wanted = True
-        if self.dispatcher is not None:
-            self.dispatcher.stopping = True
+        self.inner.stop()
 
     @ray.method(concurrency_group="control")
     def status(self) -> Status:
         """Say what is being worked on."""
-        if self.dispatcher is None:
-            return Status("reading data")
-        ready = all(seat.is_ready for seat in self.dispatcher.seats)
-        what = "training" if ready else "waiting for actors"
-        return Status(what, self.dispatcher.in_flight(), self.dispatcher.restarts)
+        return self.inner.status()
 
     @ray.method(concurrency_group="control")
     def facts(self) -> list[dict[str, Any]]:
         """Say where this actor and the client actors are."""
-        seats = self.dispatcher.seats if self.dispatcher else []
-        return [{"name": "server", "pid": os.getpid()}, *(seat.facts for seat in seats)]
+        return self.inner.facts()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Crew:
-    """The client actors of a trial, and the room reserved for its server."""
+    """The client actors of a trial, the room reserved for its server, and the server in it."""
 
-    server_room: PlacementGroup
+    server_room: PlacementGroupSchedulingStrategy
     clients: list[Any]
+    server: Any = None
+
+    def take_server(self) -> Any:
+        """Return the server; start one if there is none."""
+        self.server = self.server or self.start_server()
+        return self.server
 
     def start_server(self) -> Any:
         """Start a server in its own room; the client actors are the owner's and outlive it."""
-        return (
-            _with_control(ServerActor)
-            .options(
-                num_cpus=0,
-                memory=cluster.SERVER_BYTES,
-                scheduling_strategy=_bundle(self.server_room, 0),
-            )
-            .remote()
-        )
+        room = {"num_cpus": 0, "memory": cluster.SERVER_BYTES}
+        made = _with_control(ServerActor).options(**room, scheduling_strategy=self.server_room)
+        return made.remote()
+
+    def drop_server(self) -> None:
+        """End the server; the next trial gets another."""
+        if self.server is not None:
+            ray.kill(self.server)
+            self.server = None
 
 
 def _with_control(kind: type) -> Any:
@@ -111,92 +115,100 @@ def _with_control(kind: type) -> Any:
     return ray.remote(concurrency_groups={"control": 1})(kind)  # type: ignore[call-overload]
 
 
-def _bundle(group: PlacementGroup, index: int) -> PlacementGroupSchedulingStrategy:
+def bundle(group: PlacementGroup, index: int) -> PlacementGroupSchedulingStrategy:
+    """Return the place of an actor; without a number Ray may put it into any bundle with room."""
     return PlacementGroupSchedulingStrategy(
         group, placement_group_bundle_index=index, placement_group_capture_child_tasks=True
     )
 
 
+def client_share(execution: "ExecutionSpec") -> dict[str, float]:
+    """Return what a client actor reserves."""
+    share = {"CPU": execution.client_cpus}
+    return share | ({"GPU": execution.client_gpus} if execution.client_gpus else {})
+
+
 @contextmanager
-def crew(execution: ExecutionSpec, clients: int, per_round: int) -> Iterator[Crew]:
+def crew(execution: "ExecutionSpec", clients: int, per_round: int) -> Iterator[Crew]:
     """Reserve room for a server and client actors and start the clients; free it all at the end."""
     number = cluster.num_actors(execution, clients, per_round)
-    share = {"CPU": execution.client_cpus}
-    if execution.client_gpus:
-        share["GPU"] = execution.client_gpus
     # two groups: of one that lost a node Ray replaces all bundles or none, and the server has to
     # come back even if there is no room left for all clients
     server_room = placement_group([{"memory": cluster.SERVER_BYTES}])
-    group = placement_group([share] * number, strategy="PACK")
+    group = placement_group([client_share(execution)] * number, strategy="PACK")
     try:
         if not (server_room.wait(timeout_seconds=30) and group.wait(timeout_seconds=30)):
             raise UserError(
                 f"no room for {number} actors within 30 s: the cluster is busy, or too small;"
                 " use fewer with --actors, or wait"
             )
-        name = "client" if number == clients else "worker"
-        started = [_client(execution, group, i, f"{name}-{i}") for i in range(number)]
-        yield Crew(server_room, started)
+        places = [bundle(group, i) for i in range(number)]
+        yield Crew(bundle(server_room, 0), start_clients(client_share(execution), places))
     finally:
         remove_placement_group(group)
         remove_placement_group(server_room)
 
 
-def _client(execution: ExecutionSpec, group: PlacementGroup, index: int, name: str) -> Any:
-    return (
-        _with_control(ClientActor)
-        .options(
-            num_cpus=execution.client_cpus,
-            num_gpus=execution.client_gpus,
-            max_restarts=-1,
-            scheduling_strategy=_bundle(group, index),
-        )
-        .remote(name)
-    )
+def start_clients(share: dict[str, float], places: list[Any]) -> list[Any]:
+    """Start a client actor in each place."""
+    kind = _with_control(ClientActor)
+    room = {"num_cpus": share["CPU"], "num_gpus": share.get("GPU", 0)}
+    return [
+        kind.options(**room, max_restarts=-1, scheduling_strategy=place).remote()
+        for place in places
+    ]
 
 
-def run_on_ray(spec: TrialSpec, execution: ExecutionSpec, anew: bool = False) -> Generator[Event]:
+def run_on_ray(
+    spec: "TrialSpec", execution: "ExecutionSpec", anew: bool = False
+) -> Generator[Event]:
     """Yield where a trial starts, its rows, and what it does in between."""
     yield Status("starting Ray" if execution.address is None else f"joining {execution.address}")
     with cluster.session(execution.address):
         yield Status("reserving room for the actors")
         with crew(execution, spec.clients, spec.per_round) as started:
             yield Status(f"starting {len(started.clients)} actors, reading data")
-            yield from _follow(started, spec, execution, anew)
+            settings = spec.model_dump(mode="json"), execution.model_dump(mode="json")
+            yield from follow(started, *settings, anew)
 
 
-def _follow(
-    started: Crew, spec: TrialSpec, execution: ExecutionSpec, anew: bool
-) -> Iterator[Event]:
-    """Run servers until one reaches the end; a lost one is followed by another."""
+def follow(
+    started: Crew,
+    spec: dict[str, Any],
+    execution: dict[str, Any],
+    anew: bool = False,
+    library: Any = None,
+) -> Generator[Event]:
+    """Run servers until one reaches the end; a lost one is followed by another.
+
+    The last server stays for the next trial. A library is an actor that has data sets to share.
+    """
     failures = 0
     while True:
-        server = started.start_server()
+        server = started.take_server()
         try:
-            for event in server_events(server, started.clients, spec, execution, anew):
+            data = ray.get(library.find.remote(spec["dataset"])) if library else []
+            for event in _events(server, spec, execution, started.clients, anew, data):
                 failures = 0 if isinstance(event, dict) else failures
                 yield event
             return
         except LOST as loss:
+            started.drop_server()
             failures, anew = failures + 1, False
             if failures > SERVER_RETRIES:
                 raise ClientFailed(
                     f"the server was lost {failures} times in a row: {loss}"
                 ) from loss
-        except (KeyboardInterrupt, GeneratorExit):
-            _stop(server)
+        except BaseException as reason:
+            if isinstance(reason, (KeyboardInterrupt, GeneratorExit)):
+                _stop(server)
+            started.drop_server()
             raise
-        finally:
-            ray.kill(server)
 
 
-def server_events(
-    server: Any, clients: list[Any], spec: TrialSpec, execution: ExecutionSpec, anew: bool
-) -> Iterator[Event]:
+def _events(server: Any, *arguments: Any) -> Iterator[Event]:
     """Let a server run a trial and yield what it tells."""
-    rows = server.run.options(num_returns="streaming").remote(
-        spec.model_dump(mode="json"), execution.model_dump(mode="json"), clients, anew
-    )
+    rows = server.run.options(num_returns="streaming").remote(*arguments)
     while True:
         ready, _ = ray.wait([rows], timeout=LOOK_SECONDS)
         if not ready:

@@ -12,6 +12,10 @@ class ClientFailed(Exception):
     """A client's work raised an exception, or its actors keep dying; ends one trial, not others."""
 
 
+class Stopped(Exception):
+    """Somebody asked the trial to stop."""
+
+
 def nearest(given: str, known: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the known name nearest to a misspelt one, or nothing."""
     near = difflib.get_close_matches(given, list(known), n=1)

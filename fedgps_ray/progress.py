@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from fedgps_ray.trial import Event, Row, Started, Status
+from fedgps_ray.events import Event, Row, Started, Status
 
 
 class Pace:

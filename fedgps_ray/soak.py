@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import ray
 
 from fedgps_ray import cluster
-from fedgps_ray.distributed import crew, server_events
+from fedgps_ray.distributed import crew, follow
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 
 WARM_UP = 50  # rounds until everything has its size
@@ -58,11 +58,11 @@ def _watched(
     )
     execution = ExecutionSpec(out=folder, actors=2, checkpoint_seconds=1)
     with crew(execution, spec.clients, spec.per_round) as started:
-        server = started.start_server()
-        for event in server_events(server, started.clients, spec, execution, False):
+        settings = spec.model_dump(mode="json"), execution.model_dump(mode="json")
+        for event in follow(started, *settings):
             if isinstance(event, dict) and (event["round"] % 10 == 0 or event["round"] == rounds):
                 tell(f"round {event['round']} of {rounds}")
-                yield from _samples(event["round"], ray.get(server.facts.remote()))
+                yield from _samples(event["round"], ray.get(started.server.facts.remote()))
 
 
 def _samples(round_number: int, processes: list[dict[str, Any]]) -> Iterator[Sample]:

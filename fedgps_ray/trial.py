@@ -2,42 +2,23 @@
 
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator, Iterator
 
 from safetensors.torch import save_file
 
+from fedgps_ray.data.datasets import Dataset
 from fedgps_ray.data.partition import index_sha256
-from fedgps_ray.errors import ClientFailed
+from fedgps_ray.errors import ClientFailed, Stopped
+from fedgps_ray.events import Event, Row, Started
 from fedgps_ray.results import files
 from fedgps_ray.results.store import ENDED, TrialStore
 from fedgps_ray.results.summary import summary
 from fedgps_ray.runtime import checkpoint
-from fedgps_ray.runtime.pool import InProcess, Pool, Stopped
+from fedgps_ray.runtime.pool import InProcess, Pool
 from fedgps_ray.runtime.rounds import Diverged, Finished, Snapshot, run
 from fedgps_ray.runtime.worker import Setup, Worker, prepare
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.tensors import Params, views
-
-Row = dict[str, Any]
-
-
-class Started(NamedTuple):
-    """The first thing a trial tells: how many rounds it found done, and what was wrong on disk."""
-
-    rounds_done: int
-    problems: list[str]
-
-
-class Status(NamedTuple):
-    """What a trial is doing between two rows: clients in flight, actors restarted so far."""
-
-    what: str
-    in_flight: Sequence[str] = ()
-    restarts: int = 0
-
-
-Event = Started | Row | Status
 
 
 def run_trial(
@@ -45,6 +26,7 @@ def run_trial(
     execution: ExecutionSpec,
     anew: bool = False,
     make_pool: Callable[[Worker], Pool] = InProcess,
+    data: Dataset | None = None,
 ) -> Generator[Event]:
     """Yield where the trial starts, then each row; a trial that has ended is not run again."""
     store = TrialStore(execution.out, spec)
@@ -55,7 +37,7 @@ def run_trial(
         if rounds_done is not None:
             yield Started(rounds_done, [])
             return
-        trial = _Trial(store, execution, make_pool)
+        trial = _Trial(store, execution, make_pool, data)
         store.open(execution)  # not before: what cannot be made ready leaves no trial behind
         yield from trial.run()
 
@@ -71,10 +53,14 @@ class _Trial:
     """A trial on its way: rows to the store, snapshots to the checkpoints."""
 
     def __init__(
-        self, store: TrialStore, execution: ExecutionSpec, make_pool: Callable[[Worker], Pool]
+        self,
+        store: TrialStore,
+        execution: ExecutionSpec,
+        make_pool: Callable[[Worker], Pool],
+        data: Dataset | None,
     ) -> None:
         self.store, self.execution = store, execution
-        self.setup: Setup = prepare(store.spec, execution.source)
+        self.setup: Setup = prepare(store.spec, execution.source, data)
         self.worker = Worker(self.setup, execution.server_device)
         self.pool = make_pool(self.worker)
         self.saver = checkpoint.Saver(store.checkpoints, self.pool.fetch)

@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
-import ray
 import torch
 
 from fedgps_ray import cluster, seeds
@@ -21,7 +20,7 @@ from fedgps_ray.data.partition import Dirichlet, class_counts, split
 from fedgps_ray.data.surrogate import Noise, noise_images
 from fedgps_ray.distributed import crew
 from fedgps_ray.methods.base import Turn
-from fedgps_ray.runtime.dispatch import Dispatcher
+from fedgps_ray.runtime.dispatch import Dispatcher, share
 from fedgps_ray.runtime.pool import InProcess
 from fedgps_ray.runtime.ray_pool import RayPool
 from fedgps_ray.runtime.rounds import Snapshot, run
@@ -135,7 +134,7 @@ def _rounds(worker: Worker, pool: Any) -> list[Any]:
 def _actors(setup: Setup) -> Iterator[RayPool]:
     execution = ExecutionSpec(actors=CORES)
     with crew(execution, setup.spec.clients, setup.spec.per_round) as started:
-        dispatcher = Dispatcher(started.clients, ray.put(setup), "cpu", 60.0)
+        dispatcher = Dispatcher(started.clients, share(setup), "cpu", 60.0)
         dispatcher.wait_ready()
         yield RayPool(setup, dispatcher)
 

@@ -8,6 +8,8 @@ from rich.markup import escape
 # Help lists the commands in the order in which these are imported.
 # isort: off
 from fedgps_ray.cli import trials
+from fedgps_ray.cli import sweeps
+from fedgps_ray.cli import papers
 from fedgps_ray.cli import listing
 from fedgps_ray.cli import checking
 
@@ -15,7 +17,7 @@ from fedgps_ray.cli import checking
 from fedgps_ray.cli.app import app, err
 from fedgps_ray.errors import ClientFailed, UserError
 
-__all__ = ["app", "checking", "listing", "main", "trials"]
+__all__ = ["app", "checking", "listing", "main", "papers", "sweeps", "trials"]
 
 
 def _interrupt(*_: object) -> None:

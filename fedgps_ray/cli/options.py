@@ -30,6 +30,18 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="Any other setting: --set method.rho=0.3 --set optimizer.lr=0.05"),
 ]
+Actors = Annotated[
+    str | None,
+    typer.Option(help="Client actors of a trial: a number, or auto; for run also 0: no Ray."),
+]
+ClientCpus = Annotated[float | None, typer.Option(help="CPUs of a client actor.")]
+ClientGpus = Annotated[float | None, typer.Option(help="GPU share of a client actor.")]
+Address = Annotated[
+    str | None,
+    typer.Option(help="Join a Ray cluster: auto or HOST:PORT. Default: start one here."),
+]
+Device = Annotated[str, typer.Option(help="auto: cuda with a GPU share.")]
+CheckpointSeconds = Annotated[float | None, typer.Option(help="Time between checkpoints.")]
 
 
 def trial(values: dict[str, Any], settings: list[str]) -> tuple["TrialSpec", dict[str, str]]:

@@ -12,11 +12,17 @@ from rich.table import Table
 from fedgps_ray.cli import options
 from fedgps_ray.cli.app import Json, app, err, out, pairs, writing
 from fedgps_ray.cli.options import (
+    Actors,
+    Address,
     Alpha,
+    CheckpointSeconds,
     ClassesEach,
+    ClientCpus,
+    ClientGpus,
     Clients,
     DataDir,
     Dataset,
+    Device,
     Download,
     Partition,
     Scenario,
@@ -27,8 +33,8 @@ from fedgps_ray.errors import UserError
 if TYPE_CHECKING:  # torch takes a second to import: help and mistakes should not wait for it
     from collections.abc import Generator
 
+    from fedgps_ray.events import Event
     from fedgps_ray.spec import ExecutionSpec, TrialSpec
-    from fedgps_ray.trial import Event
 
 
 @app.command(epilog="Example: fedgps-ray run --method fedgps --clients 10 --alpha 0.1 --rounds 20")
@@ -57,18 +63,14 @@ def run(  # noqa: PLR0913  one option a parameter is how typer reads them
     folder: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path(
         "runs/default"
     ),
-    actors: Annotated[
-        str, typer.Option(help="Client actors: a number, auto, or 0 for none: all in this process.")
-    ] = "auto",
-    client_cpus: Annotated[float, typer.Option(help="CPUs of a client actor.")] = 1.0,
-    client_gpus: Annotated[float, typer.Option(help="GPU share of a client actor.")] = 0.0,
-    address: Annotated[
-        str | None, typer.Option(help="Join a Ray cluster: auto or HOST:PORT. Default: start one.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto: cuda with a GPU share.")] = "auto",
+    actors: Actors = "auto",
+    client_cpus: ClientCpus = 1.0,
+    client_gpus: ClientGpus = 0.0,
+    address: Address = None,
+    device: Device = "auto",
     data_dir: DataDir = None,
     download: Download = False,
-    checkpoint_seconds: Annotated[float, typer.Option(help="Time between checkpoints.")] = 30.0,
+    checkpoint_seconds: CheckpointSeconds = 30.0,
     anew: Annotated[
         bool, typer.Option("--anew", help="Discard what this trial has already and start over.")
     ] = False,
@@ -96,7 +98,7 @@ def run(  # noqa: PLR0913  one option a parameter is how typer reads them
     spec, files = options.trial(values, settings or [])
     execution = execution_spec(
         out=folder,
-        actors=options.actors(actors),
+        actors=options.actors(actors or "auto"),
         client_cpus=client_cpus,
         client_gpus=client_gpus,
         address=address,
@@ -112,9 +114,18 @@ def run(  # noqa: PLR0913  one option a parameter is how typer reads them
 @app.command(epilog="Example: fedgps-ray resume runs/default")
 def resume(
     folder: Annotated[Path, typer.Argument(help="A results folder, or one trial's folder.")],
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Of a sweep: also run again what failed.")
+    ] = False,
+    address: Address = None,
     as_json: Json = False,
 ) -> None:
-    """Continue every trial of a folder that was interrupted or failed."""
+    """Continue a sweep, or every trial of a folder that was interrupted or failed."""
+    if (folder / "experiment.json").exists():
+        from fedgps_ray.cli.sweeps import resume_sweep
+
+        resume_sweep(folder, failed, address, as_json)
+        return
     from fedgps_ray.results.store import ENDED, read_trial, trial_folders
     from fedgps_ray.spec import execution_spec, trial_spec
 
@@ -128,7 +139,8 @@ def resume(
         )
     for info in open_trials:
         where = folders[0].parent.parent
-        execution = execution_spec(**{**info["execution"], "out": where})
+        other = {} if address is None else {"address": address}
+        execution = execution_spec(**{**info["execution"], "out": where, **other})
         _run_and_show(trial_spec(**info["spec"]), execution, False, as_json)
 
 

@@ -52,6 +52,18 @@ def lock(folder: Path) -> Iterator[None]:
         yield
 
 
+def is_locked(folder: Path) -> bool:
+    """Say whether a process holds a folder."""
+    try:
+        with (folder / ".lock").open() as held:
+            fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _lock_file(folder: Path) -> TextIO:
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Ray around Worker: a client actor, and the plans it carries out."""
+"""The inside of a client actor: a worker, and the plans it carries out."""
 
 import os
 import traceback
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import ray
 import torch
 
+from fedgps_ray.data.datasets import Dataset
 from fedgps_ray.errors import ClientFailed, UserError
 from fedgps_ray.runtime.parcels import Opened, Parcel, loans_of, open_parcel, wrap
 from fedgps_ray.runtime.worker import Asked, Done, Job, Setup, Worker
@@ -72,11 +73,11 @@ def device_for(wanted: str, gpu_ids: Sequence[Any]) -> str:
     return "cuda"
 
 
-class ClientActor:
+class Client:
     """A worker in a process of its own; it keeps nothing between calls but the trial's data."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self) -> None:
+        self.name = ""
         self.worker: Worker | None = None
 
     def facts(self) -> dict[str, Any]:
@@ -89,14 +90,12 @@ class ClientActor:
             "visible_gpus": os.environ.get("CUDA_VISIBLE_DEVICES"),
         }
 
-    def setup(self, setup: Setup, device: str) -> dict[str, Any]:
+    def setup(self, name: str, device: str, setup: Setup, data: Dataset) -> dict[str, Any]:
         """Make ready for a trial; whatever was before is gone."""
-        self.worker = Worker(setup, device_for(device, ray.get_gpu_ids()), self.name)
+        whole = setup._replace(data=data)
+        self.name = name
+        self.worker = Worker(whole, device_for(device, ray.get_gpu_ids()), name)
         return self.facts()
-
-    @ray.method(concurrency_group="control")
-    def ping(self) -> None:
-        """Answer, also while working: a process that does not is hung."""
 
     def do(self, plans: Sequence[Any], apart: bool, *arguments: Parcel) -> Any:
         """Carry out plans one after the other; apart: each kept value is returned on its own."""

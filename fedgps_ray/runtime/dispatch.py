@@ -3,13 +3,13 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray.exceptions import OutOfMemoryError, RayActorError
 
-from fedgps_ray.errors import ClientFailed
-from fedgps_ray.runtime.pool import Stopped
+from fedgps_ray.errors import ClientFailed, Stopped
+from fedgps_ray.runtime.worker import Setup
 
 TICK_SECONDS = 0.5
 PATIENCE_SECONDS = 10.0  # how long a unit waits for its own actor before another takes it
@@ -17,6 +17,21 @@ READY_SECONDS = 15.0  # how long a trial waits for the next actor once it has on
 SET_UP_SECONDS = 60.0  # how long it tries when it has none; a lost node is noticed within 30
 MAX_DEATHS = 3  # of actors while they worked on the same unit
 DEATH = (RayActorError, OutOfMemoryError)
+
+
+class Shared(NamedTuple):
+    """A trial's setup in the object store, its data set apart: trials may share that."""
+
+    clients: int
+    setup: Any
+    data: Any
+
+
+def share(setup: Setup, data: Any = None) -> Shared:
+    """Put a setup into the object store, and its data set unless that is there already."""
+    bare = setup._replace(data=None)  # type: ignore[arg-type]
+    lies = ray.put(setup.data) if data is None else data
+    return Shared(setup.spec.clients, ray.put(bare), lies)
 
 
 class Arguments:
@@ -51,6 +66,7 @@ class Seat:
     """An actor as the dispatcher sees it."""
 
     handle: Any
+    name: str
     facts: dict[str, Any] = field(default_factory=dict)
     setting_up: Any = None
     calls: dict[Any, tuple[list[Unit], list[Any]]] = field(default_factory=dict)
@@ -73,10 +89,12 @@ class Dispatcher:
     """Hands units to actors and waits for them."""
 
     def __init__(
-        self, handles: Sequence[Any], setup: Any, device: str, hang_seconds: float
+        self, handles: Sequence[Any], shared: Shared, device: str, hang_seconds: float
     ) -> None:
-        self.setup, self.device, self.hang_seconds = setup, device, hang_seconds
-        self.seats = [Seat(handle) for handle in handles]
+        self.shared, self.device, self.hang_seconds = shared, device, hang_seconds
+        # with one for every client, actor i is client i
+        kind = "client" if len(handles) == shared.clients else "worker"
+        self.seats = [Seat(handle, f"{kind}-{i}") for i, handle in enumerate(handles)]
         self.waiting: list[tuple[float, Unit]] = []
         self.restarts = 0
         self.stopping = False
@@ -116,7 +134,8 @@ class Dispatcher:
         seat.calls[references[0]] = (units, references)
 
     def _set_up(self, seat: Seat) -> None:
-        seat.setting_up = seat.handle.setup.remote(self.setup, self.device)
+        _, setup, data = self.shared
+        seat.setting_up = seat.handle.setup.remote(seat.name, self.device, setup, data)
 
     # --- waiting --------------------------------------------------------------------------------
 

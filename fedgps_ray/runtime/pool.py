@@ -11,10 +11,6 @@ from fedgps_ray.training.evaluate import Score
 Handle = Any  # a value that a pool keeps for a client: the value itself, or where it lies
 
 
-class Stopped(Exception):
-    """Somebody asked the trial to stop."""
-
-
 class Kept(NamedTuple):
     """A client's memory and momentum between two participations."""
 

@@ -65,9 +65,11 @@ class Done(NamedTuple):
     worker: str
 
 
-def prepare(spec: TrialSpec, source: datasets.Source) -> Setup:
+def prepare(
+    spec: TrialSpec, source: datasets.Source, data: datasets.Dataset | None = None
+) -> Setup:
     """Load the data set, share it out, and make the surrogate set if the method uses one."""
-    data = datasets.load(spec.dataset, source)
+    data = data or datasets.load(spec.dataset, source)
     split = partition.split(data.y_train, spec.clients, spec.partition, spec.partition_seed)
     counts = partition.class_counts(split.parts, data.y_train, data.num_classes)
     shape: Any = data.x_train.shape[1:]

@@ -14,7 +14,7 @@ import ray
 
 from fedgps_ray import distributed
 from fedgps_ray.methods import METHODS
-from fedgps_ray.runtime.dispatch import Dispatcher
+from fedgps_ray.runtime.dispatch import Dispatcher, share
 from fedgps_ray.runtime.ray_pool import RayPool
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 from fedgps_ray.trial import run_trial
@@ -188,12 +188,28 @@ def crew(ten):
     return lambda number: distributed.Crew(ten.server_room, ten.clients[:number])
 
 
+def follow_spec(started, spec, execution):
+    """Run a trial on a crew, and leave no server behind."""
+    try:
+        yield from distributed.follow(
+            started, spec.model_dump(mode="json"), execution.model_dump(mode="json")
+        )
+    finally:
+        started.drop_server()
+
+
+@pytest.fixture
+def on_crew():
+    """Run a trial on a crew: on_crew(crew, spec, execution)."""
+    return follow_spec
+
+
 @pytest.fixture
 def follow(crew, how):
     """Run a trial with a server actor and some client actors; events come as they happen."""
 
     def run(spec, actors=2, execution=None):
-        return distributed._follow(crew(actors), spec, execution or how(), False)
+        return follow_spec(crew(actors), spec, execution or how())
 
     return run
 
@@ -209,8 +225,8 @@ def make_pool(crew, dispatchers):
     """Make a pool as the server actor does, in this process."""
 
     def make(worker, actors=2, hang_seconds=60.0):
-        setup = ray.put(worker.setup)
-        dispatchers.append(Dispatcher(crew(actors).clients, setup, "cpu", hang_seconds))
+        shared = share(worker.setup)
+        dispatchers.append(Dispatcher(crew(actors).clients, shared, "cpu", hang_seconds))
         dispatchers[-1].wait_ready()
         return RayPool(worker.setup, dispatchers[-1])
 

@@ -4,8 +4,8 @@ import pytest
 import ray
 
 from fedgps_ray.distributed import run_on_ray
+from fedgps_ray.events import Started, Status
 from fedgps_ray.methods import METHODS
-from fedgps_ray.trial import Started, Status
 
 pytestmark = pytest.mark.ray
 

@@ -15,9 +15,9 @@ from ray.exceptions import RayActorError
 
 from fedgps_ray import distributed
 from fedgps_ray.errors import ClientFailed
+from fedgps_ray.events import Started, Status
 from fedgps_ray.results.store import TrialStore, read_trial
 from fedgps_ray.runtime import dispatch
-from fedgps_ray.trial import Started, Status
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -132,7 +132,7 @@ def test_hung_client_actor_is_replaced(
     until(lambda: not is_alive(int(marker.read_text())))
 
 
-@dataclass(frozen=True)
+@dataclass
 class Watched(distributed.Crew):
     """A crew that tells the process ids of its servers."""
 
@@ -145,7 +145,7 @@ class Watched(distributed.Crew):
 
 
 def test_killed_server_is_followed_by_another(
-    fault, crew, how, undisturbed, numbers, until, is_alive
+    fault, crew, on_crew, how, undisturbed, numbers, until, is_alive
 ):
     spec, marker = fault("waits", rounds=6)
     go = marker.with_name("go")
@@ -153,7 +153,7 @@ def test_killed_server_is_followed_by_another(
     execution = how(checkpoint_seconds=0)
     checkpoints = TrialStore(execution.out, spec).checkpoints
     events = []
-    for event in distributed._follow(watched, spec, execution, False):
+    for event in on_crew(watched, spec, execution):
         events.append(event)
         if marker.exists() and numbers(events) and not go.exists():
             kept = json.loads((checkpoints / "round-000001.json").read_text())
@@ -200,7 +200,7 @@ class Nodes(NamedTuple):
         self.cluster.add_node(**ROOM)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Located(distributed.Crew):
     """A crew that tells where its servers are."""
 
@@ -222,14 +222,14 @@ LARGE = {  # kept values are objects of their own, which are lost with the node 
 
 @pytest.mark.parametrize("lost", ["a client and its memories", "a client and the server"])
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # of Ray, about the processes of a node
-def test_lost_node(lost, nodes, fault, how, undisturbed, numbers):
+def test_lost_node(lost, nodes, fault, on_crew, how, undisturbed, numbers):
     spec, marker = fault("waits", **LARGE)
     with_server = lost.endswith("server")
     execution = how(actors=2, checkpoint_seconds=0 if with_server else 1000)
     events, go = [], marker.with_name("go")
     with distributed.crew(execution, spec.clients, spec.per_round) as started:
         crew = Located(started.server_room, started.clients)
-        for event in distributed._follow(crew, spec, execution, False):
+        for event in on_crew(crew, spec, execution):
             events.append(event)
             if marker.exists() and numbers(events) and not go.exists():
                 (nodes.lose if with_server else nodes.replace_other)(crew.nodes[0])

@@ -8,7 +8,7 @@ import torch
 
 from fedgps_ray import distributed
 from fedgps_ray.data.datasets import NO_SOURCE
-from fedgps_ray.runtime.dispatch import Dispatcher
+from fedgps_ray.runtime.dispatch import Dispatcher, share
 from fedgps_ray.runtime.parcels import Parcel
 from fedgps_ray.runtime.ray_pool import RayPool
 from fedgps_ray.runtime.rounds import Snapshot, run
@@ -64,10 +64,10 @@ def spilled_bytes():
 
 @pytest.mark.parametrize("method", ["idle_fedgps", "idle_fedgps_cf"])
 def test_large_memories_of_many_clients_spill_instead_of_failing(
-    method, two, big_spec, how, in_process, numbers
+    method, two, on_crew, big_spec, how, in_process, numbers
 ):
     spec, spilled, rows = big_spec(method), [], []
-    for event in distributed._follow(two, spec, how(actors=2), False):
+    for event in on_crew(two, spec, how(actors=2)):
         rows += [event] if isinstance(event, dict) else []
         spilled.append(spilled_bytes())
     assert numbers(rows) == numbers(in_process(spec))
@@ -77,7 +77,7 @@ def test_large_memories_of_many_clients_spill_instead_of_failing(
 
 def test_memories_borrow_the_model_they_received(two, big_spec):
     worker = Worker(prepare(big_spec("idle_fedgps_cf"), NO_SOURCE))
-    dispatcher = Dispatcher(two.clients, ray.put(worker.setup), "cpu", hang_seconds=60)
+    dispatcher = Dispatcher(two.clients, share(worker.setup), "cpu", hang_seconds=60)
     dispatcher.wait_ready()
     pool = RayPool(worker.setup, dispatcher)
     state = worker.spec.method.init(worker.initial(), worker.cohort())

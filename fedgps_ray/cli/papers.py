@@ -1,0 +1,166 @@
+"""What a sweep would cost, and the paper's tables as experiments: list, show, run."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Column, Table
+
+from fedgps_ray.cli import options
+from fedgps_ray.cli.app import Json, app, err, out
+from fedgps_ray.cli.options import (
+    Actors,
+    Address,
+    ClientCpus,
+    ClientGpus,
+    DataDir,
+    Device,
+    Download,
+    Settings,
+)
+from fedgps_ray.cli.sweeps import Borrow, Concurrent, Out, drive_and_show, make_job, show_plan
+from fedgps_ray.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from fedgps_ray.experiment import Experiment
+
+paper = typer.Typer(
+    name="paper",
+    help="The tables of the FedGPS paper as experiments.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(paper)
+
+Name = Annotated[str, typer.Argument(help="A name of `fedgps-ray paper list`.")]
+
+
+@paper.command("list", epilog="Example: fedgps-ray paper list")
+def list_(
+    no_estimate: Annotated[
+        bool, typer.Option("--no-estimate", help="Do not measure this machine.")
+    ] = False,
+    gpu_speedup: Annotated[
+        float | None, typer.Option(help="Without a GPU here: how much faster one is assumed.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the paper's tables: trials, distinct runs, and what they would take."""
+    from fedgps_ray.experiment import paper_files
+
+    known: set[str] = set()
+    rows, told = [], ""
+    with err.status("reading the experiment files") as status:
+        for name, path in paper_files().items():
+            status.update(f"{name}: counting" + ("" if no_estimate else " and measuring"))
+            row, told = _row(name, path, known, None if no_estimate else gpu_speedup or 0.0)
+            rows.append(row)
+    if as_json:
+        print(json.dumps({"tables": rows, "distinct": len(known), "estimate": told}))
+        return
+    hours = [] if no_estimate else [Column("GPU-hours", justify="right")]
+    numbers = [Column(head, justify="right") for head in ("trials", "not above")]
+    table = Table("name", "what", *numbers, *hours)
+    for row in rows:
+        more = [] if no_estimate else [f"{row['gpu_hours']:,.0f}"]
+        table.add_row(row["name"], row["title"], str(row["trials"]), str(row["new"]), *more)
+    out.print(table)
+    out.print(f"{sum(row['trials'] for row in rows)} trials, {len(known)} distinct")
+    if told:
+        out.print(escape(told), soft_wrap=True)
+
+
+def _row(
+    name: str, path: Path, known: set[str], gpu_speedup: float | None
+) -> tuple[dict[str, Any], str]:
+    """Return a table's line; what was counted above is not counted again."""
+    from fedgps_ray.cost import GPU_SPEEDUP, budget
+    from fedgps_ray.experiment import load
+
+    experiment = load(path)
+    specs = [cell.spec for cell in experiment.cells]
+    new = [spec for spec in specs if spec.trial_id not in known]
+    known.update(spec.trial_id for spec in specs)
+    row = {"name": name, "title": experiment.title, "trials": len(specs), "new": len(new)}
+    if gpu_speedup is None:
+        return row, ""
+    found = budget(specs, gpu_speedup=gpu_speedup or GPU_SPEEDUP)
+    return {**row, "gpu_hours": found.gpu_hours}, found.sentence
+
+
+@paper.command(epilog="Example: fedgps-ray paper write cifar10_10_5_1 --out my_table.toml")
+def write(name: Name, target: Annotated[Path, typer.Option("--out", help="The file.")]) -> None:
+    """Write the experiment file of a table, to change it."""
+    if target.exists():
+        raise UserError(f"{target} exists already; choose another --out")
+    shutil.copyfile(_path(name), target)
+    out.print(f"wrote {target}; run it with: fedgps-ray sweep {target}", soft_wrap=True)
+
+
+@paper.command(epilog="Example: fedgps-ray paper run cifar10_10_5_1 --scale small")
+def run(  # noqa: PLR0913  one option a parameter is how typer reads them
+    name: Name,
+    scale: Annotated[
+        str, typer.Option(help="full as in the paper, or small: the same grid for a laptop.")
+    ] = "full",
+    dataset: Annotated[
+        str | None, typer.Option(help="With --scale small: synthetic, or the path of an .npz file.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="With --scale small: rounds a trial.")] = None,
+    settings: Settings = None,
+    folder: Out = None,
+    borrow: Borrow = None,
+    max_concurrent: Concurrent = None,
+    actors: Actors = None,
+    client_cpus: ClientCpus = None,
+    client_gpus: ClientGpus = None,
+    address: Address = None,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+    download: Download = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would run.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a table of the paper, as printed or at laptop scale."""
+    given = {
+        "actors": None if actors is None else options.actors(actors),
+        "client_cpus": client_cpus,
+        "client_gpus": client_gpus,
+        "address": address,
+        "device": options.device(device),
+        "data_dir": data_dir,
+        "download": download,
+    }
+    experiment = _experiment(name, scale, settings or [], dataset, rounds)
+    job = make_job(experiment, folder, given, borrow or [], max_concurrent, name)
+    if dry_run:
+        show_plan(job, as_json)
+    else:
+        drive_and_show(job, as_json)
+
+
+def _experiment(
+    name: str, scale: str, settings: list[str], dataset: str | None, rounds: int | None
+) -> "Experiment":
+    from fedgps_ray.experiment import load, scaled
+
+    if scale not in ("full", "small"):
+        raise unknown("scale", scale, ["full", "small"])
+    found = load(_path(name), settings)
+    if scale == "small":
+        return scaled(found, "small", dataset, rounds)
+    if dataset or rounds:
+        raise UserError("--dataset and --rounds are for --scale small; use --set otherwise")
+    return found
+
+
+def _path(name: str) -> Path:
+    from fedgps_ray.experiment import paper_files
+
+    known = paper_files()
+    if name not in known:
+        raise unknown("table of the paper", name, known)
+    return known[name]

@@ -1,0 +1,113 @@
+"""A sweep from its experiment to its end: what is there already, one launch, what came of it."""
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow.parquet as pq
+
+from fedgps_ray import cluster
+from fedgps_ray.results import files
+from fedgps_ray.results.store import PACKAGES
+from fedgps_ray.spec import SCHEMA_VERSION, ExecutionSpec, TrialSpec
+from fedgps_ray.sweep import launch
+from fedgps_ray.sweep.launch import Stopping
+from fedgps_ray.sweep.ledger import Ledger
+from fedgps_ray.sweep.state import State
+from fedgps_ray.sweep.tracker import Tracker
+
+
+class Screen(Protocol):
+    """Where a sweep is shown."""
+
+    def say(self, text: str) -> None:
+        """Tell something about the launch as a whole."""
+        ...
+
+    def event(self, text: str) -> None:
+        """Tell what happened to a trial, unless the live view shows it anyway."""
+        ...
+
+    def live(self, state: State) -> AbstractContextManager[Any]:
+        """Show a state that changes."""
+        ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a launch is to do."""
+
+    name: str
+    ledger: Ledger
+    execution: ExecutionSpec
+    facts: dict[str, Any]  # for experiment.json
+    stopping: Stopping | None = None  # of a search
+    borrow_from: tuple[Path, ...] = ()
+    again: bool = False  # also what failed before
+    max_concurrent: int | None = None
+    reuse_crews: bool = True
+
+
+def facts(title: str, description: str, stopping: Stopping | None, file: str) -> dict[str, Any]:
+    """Return what experiment.json says beside the cells."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "title": title,
+        "description": description,
+        "file": file,
+        "search": None if stopping is None else stopping._asdict(),
+        "versions": {name: version(name) for name in PACKAGES},
+    }
+
+
+def drive(job: Job, screen: Screen) -> State:
+    """Run what is missing and return how the sweep stands then; one driver a folder."""
+    ledger = job.ledger
+    with files.lock(ledger.folder):
+        to_do = _to_do(job, screen)
+        ledger.write({"name": job.name, **job.facts, "execution": _plain(job.execution)})
+        tracker = Tracker(job.name, ledger, job.execution, screen.event)
+        if not to_do:
+            return tracker.state
+        _launch(job, tracker, to_do, screen)
+        tracker.close()
+        ledger.write({"name": job.name, **job.facts, "execution": _plain(job.execution)})
+        return tracker.state
+
+
+def _plain(execution: ExecutionSpec) -> dict[str, Any]:
+    return execution.model_dump(mode="json", exclude={"out"})
+
+
+def _to_do(job: Job, screen: Screen) -> list[TrialSpec]:
+    """Return what has to be run; say what was found."""
+    ledger = job.ledger
+    ledger.quarantine()
+    borrowed = ledger.borrow(job.borrow_from)
+    for note in ledger.notes:
+        screen.say(note)
+    if borrowed:
+        screen.say(f"{len(borrowed)} trials taken over from {', '.join(map(str, job.borrow_from))}")
+    to_do = ledger.to_do(job.again)
+    screen.say(f"{len(to_do)} of {len(ledger.specs)} trials to run")
+    return to_do
+
+
+def _launch(job: Job, tracker: Tracker, to_do: list[TrialSpec], screen: Screen) -> None:
+    tracker.state.work_before = sum(work_seconds(job.ledger))
+    with screen.live(tracker.state), cluster.session(job.execution.address):
+        launch.run(tracker, to_do, job.max_concurrent, job.stopping, job.reuse_crews)
+        tracker.state.cluster = {}
+        tracker.state.ended = time.time()
+
+
+def work_seconds(ledger: Ledger) -> Iterator[float]:
+    """Yield how long the clients of each trial have trained."""
+    for spec in ledger.specs:
+        path = ledger.place(spec) / "clients.parquet"
+        if path.exists():
+            yield sum(pq.read_table(path, columns=["work_seconds"])["work_seconds"].to_pylist())

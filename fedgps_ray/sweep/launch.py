@@ -1,0 +1,181 @@
+"""One launch of a sweep: what is missing becomes Tune trials, until nothing is missing."""
+
+import contextlib
+import logging
+import os
+import signal
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import ray
+from pydantic import TypeAdapter
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule
+
+from fedgps_ray import cluster
+from fedgps_ray.distributed import client_share
+from fedgps_ray.errors import UserError
+from fedgps_ray.results.store import TrialStore
+from fedgps_ray.spec import ExecutionSpec, TrialSpec
+from fedgps_ray.sweep import library
+from fedgps_ray.sweep.ledger import STOPPED
+from fedgps_ray.sweep.tracker import CURRENT, Callbacks, Tracker
+from fedgps_ray.sweep.trainable import SweepTrial
+
+OWNER_BYTES = 200 * 2**20  # of a trial's own process, which has no PyTorch
+MAX_FAILURES = 2  # of a trial's own process; its crew is replaced without Tune
+MAX_LAUNCHES = 5  # in a row: Tune gives up when Ray kills a trial's own process for its memory
+QUIET = {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # its state is never read
+}
+
+
+class Stopping(NamedTuple):
+    """What stops trials of a search that have no promise, and by which figure."""
+
+    scheduler: str
+    metric: str
+
+
+def plan(to_do: Sequence[TrialSpec], execution: ExecutionSpec) -> int:
+    """Return how many client actors each trial gets: all the same, so that crews can be reused.
+
+    Trials side by side use a cluster better than actors of one trial, so with many trials to do
+    each has one actor, and with few the room is shared out among them.
+    """
+    fit = cluster.capacity(execution)
+    if fit == 0:
+        raise UserError(
+            f"no node has room for an actor of {execution.client_cpus:g} CPU and"
+            f" {execution.client_gpus:g} GPU: the cluster has {cluster.totals()};"
+            " use smaller --client-cpus / --client-gpus"
+        )
+    most = min(spec.per_round for spec in to_do)
+    if execution.actors == "auto":
+        return max(1, min(fit // len(to_do), most))
+    return max(cluster.num_actors(execution, spec.clients, spec.per_round) for spec in to_do)
+
+
+def run(
+    tracker: Tracker,
+    to_do: Sequence[TrialSpec],
+    max_concurrent: int | None = None,
+    stopping: Stopping | None = None,
+    reuse: bool = True,
+) -> None:
+    """Carry out what is to be done; returns when all has ended or the user interrupted."""
+    execution = tracker.execution
+    actors = plan(to_do, execution)
+    together = max_concurrent or max(1, cluster.capacity(execution) // actors)
+    tracker.state.slots = min(together, len(to_do)) * actors
+    names = library.start(execution.source)
+    for dataset in {spec.dataset: None for spec in to_do}:
+        _find(names, dataset)
+    for _ in range(MAX_LAUNCHES):
+        cells = [_cell(spec, execution, actors) for spec in to_do]
+        try:
+            _fit(cells, together, stopping, reuse, tracker)
+            break
+        except RuntimeError as problem:  # see MAX_LAUNCHES
+            tracker.tell(f"Tune gave up ({str(problem).splitlines()[0]}); starting it again")
+            tracker.state.running.clear()
+        to_do = [s for s in tracker.ledger.to_do() if s.trial_id not in tracker.state.failures]
+        if not to_do:
+            break
+    for trial_id in tracker.stopped:  # not to be continued, though it has rounds left
+        TrialStore(tracker.ledger.folder, tracker.specs[trial_id]).note(status=STOPPED)
+
+
+def _find(names: Any, dataset: Any) -> None:
+    """Let the library read a data set; what is wrong with it is told before any trial starts."""
+    value = TypeAdapter(type(dataset)).dump_python(dataset, mode="json")
+    try:
+        ray.get(names.find.remote(value))
+    except ray.exceptions.RayTaskError as problem:
+        if isinstance(problem.cause, UserError):
+            raise problem.cause from None
+        raise
+
+
+def _cell(spec: TrialSpec, execution: ExecutionSpec, actors: int) -> dict[str, Any]:
+    return {
+        "trial_id": spec.trial_id,
+        "spec": spec.model_dump(mode="json"),
+        "execution": execution.model_dump(mode="json"),
+        "share": client_share(execution),
+        "actors": actors,
+        "library": library.NAME,
+    }
+
+
+def _bundles(config: dict[str, Any]) -> tune.PlacementGroupFactory:
+    cell = config["cell"]
+    own: dict[str, float] = {"memory": OWNER_BYTES}
+    server: dict[str, float] = {"memory": cluster.SERVER_BYTES}
+    return tune.PlacementGroupFactory([own, server, *[cell["share"]] * cell["actors"]])
+
+
+def _fit(
+    cells: list[dict[str, Any]],
+    together: int,
+    stopping: Stopping | None,
+    reuse: bool,
+    tracker: Tracker,
+) -> None:
+    os.environ.update(QUIET)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, _watched(tracker):
+        tuner = tune.Tuner(
+            tune.with_resources(SweepTrial, _bundles),
+            param_space={"cell": tune.grid_search(cells)},
+            tune_config=tune.TuneConfig(
+                reuse_actors=reuse,
+                max_concurrent_trials=together,
+                scheduler=_scheduler(stopping, cells),
+                trial_name_creator=_name,
+                trial_dirname_creator=_name,
+            ),
+            run_config=tune.RunConfig(
+                name="tune",
+                storage_path=folder,
+                callbacks=[Callbacks()],
+                failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                verbose=0,
+            ),
+        )
+        tuner.fit()
+
+
+def _name(trial: Any) -> str:
+    return str(trial.config["cell"]["trial_id"])
+
+
+def _scheduler(stopping: Stopping | None, cells: list[dict[str, Any]]) -> Any:
+    """Return what may stop trials early: in a search only, never a cell of a table."""
+    if stopping is None or stopping.scheduler == "none":
+        return FIFOScheduler()
+    rounds = max(cell["spec"]["rounds"] for cell in cells)
+    mode = "min" if stopping.metric == "loss" else "max"
+    how: dict[str, Any] = {"time_attr": "rounds_done", "metric": stopping.metric, "mode": mode}
+    if stopping.scheduler == "asha":
+        return ASHAScheduler(**how, max_t=rounds, grace_period=max(1, rounds // 9))
+    return MedianStoppingRule(**how, grace_period=max(1, rounds // 5), min_samples_required=3)
+
+
+@contextlib.contextmanager
+def _watched(tracker: Tracker) -> Iterator[None]:
+    """Let Tune's callbacks reach the tracker, and SIGTERM stop Tune as Ctrl-C does."""
+    before = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGUSR1))
+    CURRENT.append(tracker)
+    try:
+        yield
+    finally:
+        CURRENT.pop()
+        signal.signal(signal.SIGTERM, before)

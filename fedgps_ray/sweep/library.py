@@ -1,0 +1,37 @@
+"""The data sets of a sweep: read once, shared by the actors of all trials on a node."""
+
+import json
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from fedgps_ray.data import datasets
+
+NAME = "fedgps-ray-library"
+
+
+class Library:
+    """An actor that reads a data set when it is first asked for, and keeps it in the object store.
+
+    Ray brings a copy to each node that needs one; the files are needed on the sweep's own node.
+    """
+
+    def __init__(self, source: datasets.Source) -> None:
+        self.source = source
+        self.lies: dict[str, Any] = {}
+
+    def find(self, dataset: dict[str, Any]) -> list[Any]:
+        """Return where a data set lies, in a list: a bare reference would be opened by Ray."""
+        key = json.dumps(dataset, sort_keys=True)
+        if key not in self.lies:
+            data = datasets.load(datasets.parse(dataset), self.source)
+            self.lies[key] = ray.put(data)
+        return [self.lies[key]]
+
+
+def start(source: datasets.Source) -> Any:
+    """Start the library on this node; after a loss it reads again."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    made = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Library)
+    return made.options(name=NAME, scheduling_strategy=here, get_if_exists=True).remote(source)

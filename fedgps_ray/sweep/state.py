@@ -1,0 +1,101 @@
+"""How a sweep stands, as its driver knows it and as others read it from live.json."""
+
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedgps_ray.results import files
+
+EVENTS_KEPT = 200
+FILE = "live.json"
+
+
+@dataclass
+class Running:
+    """A trial that is under way."""
+
+    trial_id: str
+    method: str
+    scenario: int
+    seed: int
+    rounds: int
+    began: float
+    rounds_done: int = 0
+    accuracy: float | None = None
+    best: float | None = None
+    seconds_a_round: float | None = None
+    what: str = "starting"
+    in_flight: list[str] = field(default_factory=list)
+    restarts: int = 0
+    tries: int = 1
+
+
+@dataclass
+class State:
+    """A sweep: counts, what runs now, what happened last, and the cluster it runs on."""
+
+    name: str
+    total: int
+    rounds_total: int
+    finished: int = 0
+    diverged: int = 0
+    failed: int = 0
+    rounds_before: int = 0  # of cells that were done before this launch, or in part
+    rounds_ended: int = 0  # of cells that ended since
+    slots: int = 0  # client actors that can work at the same time
+    work_before: float = 0.0  # seconds that clients had trained before this launch
+    began: float = field(default_factory=time.time)
+    updated: float = field(default_factory=time.time)
+    ended: float | None = None
+    running: dict[str, Running] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    events: list[tuple[float, str]] = field(default_factory=list)
+    cluster: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def left(self) -> int:
+        """How many cells are neither done nor running."""
+        return self.total - self.finished - self.diverged - self.failed - len(self.running)
+
+    @property
+    def rounds_done(self) -> int:
+        """Rounds done so far, by whatever launch."""
+        under_way = sum(trial.rounds_done for trial in self.running.values())
+        return self.rounds_before + self.rounds_ended + under_way
+
+    def seconds_left(self, now: float) -> float | None:
+        """Return how long the rest takes at the pace of this launch."""
+        mine = self.rounds_done - self.rounds_before
+        if mine <= 0:
+            return None
+        return (self.rounds_total - self.rounds_done) * (now - self.began) / mine
+
+    def tell(self, text: str) -> None:
+        """Note an event."""
+        self.events.append((time.time(), text))
+        del self.events[:-EVENTS_KEPT]
+
+    def save(self, folder: Path) -> None:
+        """Write live.json; not flushed to disk: the next one follows within seconds."""
+        self.updated = time.time()
+        path = folder / FILE
+        beside = path.with_name(f".{FILE}.part")
+        beside.write_text(json.dumps(asdict(self)))
+        beside.replace(path)
+
+
+def load(folder: Path) -> State | None:
+    """Return the state of a folder's last launch, or None if there was none."""
+    try:
+        known: dict[str, Any] = json.loads((folder / FILE).read_text())
+        running = {key: Running(**trial) for key, trial in known.pop("running").items()}
+        return State(**{**known, "running": running})
+    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
+        return None
+
+
+def is_driven(folder: Path) -> bool:
+    """Say whether a process is driving the sweep of a folder right now."""
+    return files.is_locked(folder)

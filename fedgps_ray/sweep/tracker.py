@@ -1,0 +1,182 @@
+"""Tune's callbacks to the state of a sweep: what runs, what ended how, what went wrong."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ray
+from ray import tune
+
+from fedgps_ray.results.store import ENDED, TrialStore, read_trial
+from fedgps_ray.spec import ExecutionSpec, columns
+from fedgps_ray.sweep.ledger import STOPPED, Cell, Ledger
+from fedgps_ray.sweep.state import Running, State
+
+SAVE_SECONDS = 1.0
+CLUSTER_SECONDS = 2.0
+
+
+class Tracker:
+    """Keeps the state of a sweep up to date, in memory and in live.json."""
+
+    def __init__(
+        self, name: str, ledger: Ledger, execution: ExecutionSpec, say: Callable[[str], None]
+    ) -> None:
+        self.ledger, self.execution, self.say = ledger, execution, say
+        self.specs = {spec.trial_id: spec for spec in ledger.specs}
+        self.state = _first(name, ledger.cells())
+        self.stopped: set[str] = set()  # by the scheduler of a search
+        self.saved = self.looked = 0.0
+
+    def tell(self, text: str) -> None:
+        """Note an event, and say it."""
+        self.state.tell(text)
+        self.say(text)
+
+    # --- what Tune tells ------------------------------------------------------------------------
+
+    def begun(self, trial_id: str) -> None:
+        """Note that a trial starts, for the first time or again after a failure."""
+        before = self.state.running.get(trial_id)
+        if before is not None:
+            before.tries += 1
+            before.what = "starting again"
+            self.tell(f"{self._label(trial_id)} starts again from its checkpoint")
+            return
+        spec = self.specs[trial_id]
+        named = columns(spec)
+        self.state.running[trial_id] = Running(
+            trial_id, named["method"], spec.scenario, spec.seed, spec.rounds, time.time()
+        )
+        done = self.ledger.rounds_done(spec)
+        self.tell(
+            f"{self._label(trial_id)} {f'continues after {done} rounds' if done else 'starts'}"
+        )
+
+    def moved(self, trial_id: str, told: dict[str, Any]) -> None:
+        """Take in how a trial stands."""
+        trial = self.state.running.get(trial_id)
+        if trial is None:
+            return
+        restarts = told.get("restarts", 0)
+        if restarts > trial.restarts:
+            self.tell(f"{self._label(trial_id)}: an actor was replaced")
+        for name in ("rounds_done", "accuracy", "best", "seconds_a_round", "what", "in_flight"):
+            if name in told:
+                setattr(trial, name, told[name])
+        trial.restarts = restarts
+        for problem in told.get("problems", []):
+            self.tell(f"{self._label(trial_id)}: {problem}")
+        if told.get("failed"):
+            self.failed(trial_id, told["failed"])
+
+    def failed(self, trial_id: str, reason: str) -> None:
+        """Note that a trial cannot be carried out."""
+        if trial_id in self.state.failures:
+            return
+        self.state.failures[trial_id] = reason
+        self._end(trial_id)
+        self.state.failed += 1
+        store = TrialStore(self.ledger.folder, self.specs[trial_id])
+        store.open(self.execution)
+        store.note(status="failed", error=reason)
+        self.tell(f"{self._label(trial_id)} failed: {reason.splitlines()[0]}")
+
+    def ended(self, trial_id: str) -> None:
+        """Note that a trial has come to its end."""
+        if trial_id not in self.state.running:
+            return
+        self._end(trial_id)
+        info = read_trial(self.ledger.place(self.specs[trial_id]))
+        status = info["status"] if info["status"] in ENDED else STOPPED
+        if status == "diverged":
+            self.state.diverged += 1
+        else:
+            self.state.finished += 1
+        if status == STOPPED:
+            self.stopped.add(trial_id)
+        best = info.get("summary", {}).get("best_accuracy")
+        score = "" if best is None else f", best accuracy {best:.2%}"
+        self.tell(f"{self._label(trial_id)} {status}{score}")
+
+    def look(self) -> None:
+        """Look at the cluster and save the state, now and then."""
+        now = time.monotonic()
+        if now - self.looked > CLUSTER_SECONDS:
+            self.looked = now
+            self.state.cluster = cluster_use()
+        if now - self.saved > SAVE_SECONDS:
+            self.saved = now
+            self.state.save(self.ledger.folder)
+
+    def close(self) -> None:
+        """Note that this launch is over."""
+        self.state.running.clear()
+        self.state.ended = time.time()
+        self.state.save(self.ledger.folder)
+
+    def _end(self, trial_id: str) -> None:
+        trial = self.state.running.pop(trial_id, None)
+        spec = self.specs[trial_id]
+        if trial is not None:
+            self.state.rounds_ended += spec.rounds
+
+    def _label(self, trial_id: str) -> str:
+        spec = self.specs[trial_id]
+        return f"{columns(spec)['method']} scenario {spec.scenario} seed {spec.seed} ({trial_id})"
+
+
+def _first(name: str, cells: Sequence[Cell]) -> State:
+    """Return the state before a launch."""
+    statuses = [cell.status for cell in cells]
+    return State(
+        name,
+        total=len(cells),
+        rounds_total=sum(cell.spec.rounds for cell in cells),
+        finished=statuses.count("finished") + statuses.count("stopped"),
+        diverged=statuses.count("diverged"),
+        rounds_before=sum(cell.spec.rounds if cell.is_done else 0 for cell in cells),
+    )
+
+
+def cluster_use() -> dict[str, float]:
+    """Return nodes, and what is there and in use of CPUs, GPUs and the object store."""
+    total, free = ray.cluster_resources(), ray.available_resources()
+    use: dict[str, float] = {"nodes": sum(node["Alive"] for node in ray.nodes())}
+    for name in ("CPU", "GPU", "object_store_memory"):
+        use[name] = total.get(name, 0.0)
+        use[f"{name}_used"] = total.get(name, 0.0) - free.get(name, 0.0)
+    return use
+
+
+CURRENT: list[Tracker] = []  # Tune pickles its callbacks, and a tracker is not to be pickled
+
+
+class Callbacks(tune.Callback):
+    """Passes on what Tune tells to the current tracker."""
+
+    def on_trial_start(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+        """A trial starts."""
+        CURRENT[-1].begun(_id(trial))
+
+    def on_trial_result(
+        self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **_: Any
+    ) -> None:
+        """A trial tells how it stands."""
+        CURRENT[-1].moved(_id(trial), result)
+
+    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+        """A trial has come to its end."""
+        CURRENT[-1].ended(_id(trial))
+
+    def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+        """A trial failed more often than it may."""
+        CURRENT[-1].failed(_id(trial), str(trial.get_error() or "its processes kept dying"))
+
+    def on_step_end(self, iteration: int, trials: Any, **_: Any) -> None:
+        """Some tenths of a second have passed."""
+        CURRENT[-1].look()
+
+
+def _id(trial: Any) -> str:
+    return str(trial.config["cell"]["trial_id"])

@@ -1,0 +1,79 @@
+"""A trial as Tune sees it: an actor without PyTorch that owns a crew and passes on what it tells.
+
+Tune keeps it for the next trial of the same shape, and with it the server and the clients.
+"""
+
+import time
+from collections.abc import Generator
+from typing import Any
+
+import ray
+from ray import tune
+
+from fedgps_ray.distributed import Crew, bundle, follow, start_clients
+from fedgps_ray.errors import ClientFailed, UserError
+from fedgps_ray.events import Event, Started, Status
+
+TELL_SECONDS = 1.0
+
+
+class SweepTrial(tune.Trainable):
+    """Carries out one cell of a sweep; config["cell"] says which, and with how many actors."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Start the crew in the bundles that Tune reserved, and the first trial."""
+        group = ray.util.get_current_placement_group()
+        assert group is not None
+        share = config["cell"]["share"]
+        places = [bundle(group, 2 + i) for i in range(config["cell"]["actors"])]
+        self.crew = Crew(bundle(group, 1), start_clients(share, places))
+        self._begin(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Begin another trial with the same crew; its server sets up everything anew."""
+        self.cleanup()
+        self._begin(new_config)
+        return True
+
+    def _begin(self, config: dict[str, Any]) -> None:
+        cell = config["cell"]
+        library = ray.get_actor(cell["library"])
+        self.told: dict[str, Any] = {"what": "starting", "rounds_done": 0}
+        self.began, self.first = time.monotonic(), 0
+        self.events: Generator[Event] = follow(
+            self.crew, cell["spec"], cell["execution"], library=library
+        )
+
+    def step(self) -> dict[str, Any]:
+        """Take in what happens for a second, and tell how the trial stands."""
+        until = time.monotonic() + TELL_SECONDS
+        try:
+            while time.monotonic() < until:
+                event = next(self.events, None)
+                if event is None:
+                    return {**self.told, "done": True}
+                self._take(event)
+        except (UserError, ClientFailed) as failure:  # would fail again: not for Tune to repeat
+            return {**self.told, "failed": str(failure), "done": True}
+        return dict(self.told)
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Started):
+            self.began, self.first = time.monotonic(), event.rounds_done
+            self.told |= {"rounds_done": event.rounds_done, "problems": event.problems}
+        elif isinstance(event, Status):
+            self.told |= event._asdict()
+        elif event.get("weights_sha256"):
+            self._take_row(event)
+
+    def _take_row(self, row: dict[str, Any]) -> None:
+        done = row["round"]
+        seconds = (time.monotonic() - self.began) / max(1, done - self.first)
+        self.told |= {"rounds_done": done, "seconds_a_round": seconds}
+        if row["accuracy"] is not None:
+            best = max(row["accuracy"], self.told.get("best", 0.0))
+            self.told |= {"accuracy": row["accuracy"], "loss": row["loss"], "best": best}
+
+    def cleanup(self) -> None:
+        """Let a trial that is under way write its checkpoint; one that has ended has nothing to."""
+        self.events.close()

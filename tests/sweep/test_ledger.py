@@ -1,0 +1,93 @@
+"""What a results folder says is done, and what has to be run."""
+
+import json
+
+import pytest
+
+from fedgps_ray.errors import UserError
+from fedgps_ray.results.store import TrialStore
+from fedgps_ray.spec import ExecutionSpec
+from fedgps_ray.sweep.ledger import Ledger, read
+
+
+def note(ledger, spec, **facts):
+    store = TrialStore(ledger.folder, spec)
+    store.open(ExecutionSpec(out=ledger.folder))
+    store.note(**facts)
+
+
+def test_everything_is_to_do_at_first(ledger, specs):
+    grid = specs(["fedavg", "fedgps"], seeds=2)
+    assert ledger(grid).to_do() == grid
+
+
+def test_ended_trials_are_not_run_again_and_failed_ones_only_when_asked(ledger, specs):
+    grid = specs(["fedavg", "fedprox", "fedgps", "scaffold", "ccvr", "vhl"])
+    book = ledger(grid)
+    statuses = ["finished", "diverged", "failed", "interrupted", "running", "stopped"]
+    for spec, status in zip(grid, statuses, strict=True):
+        note(book, spec, status=status, summary={"rounds_done": 1})
+    assert book.to_do() == grid[3:5]
+    assert book.to_do(again=True) == grid[2:5]
+    assert [cell.status for cell in book.cells()] == statuses
+
+
+def test_adding_a_seed_adds_only_its_cells(ledger, specs, run_here):
+    first = specs(["fedavg", "fedprox"])
+    run_here(ledger(first).folder, first)
+    both = specs(["fedavg", "fedprox"], seeds=2)
+    assert ledger(both).to_do() == both[2:]
+
+
+def test_changed_setting_is_another_trial(ledger, specs, run_here):
+    run_here(ledger([]).folder, specs(["fedavg"]))
+    changed = specs(["fedavg"], batch_size=16)
+    assert ledger(changed).to_do() == changed
+
+
+def test_finished_trials_of_another_folder_are_taken_over(ledger, specs, run_here, tmp_path):
+    grid = specs(["fedavg", "fedprox"])
+    other = Ledger(tmp_path / "other", grid)
+    hashes = run_here(other.folder, grid[:1])
+    note(other, grid[1], status="interrupted", summary={"rounds_done": 1})
+    book = ledger(grid)
+    assert book.borrow([tmp_path / "empty", other.folder]) == [grid[0].trial_id]
+    assert book.to_do() == grid[1:]
+    info = json.loads((book.place(grid[0]) / "trial.json").read_text())
+    assert info["summary"]["weights_sha256"] == hashes[grid[0].trial_id]
+    assert (book.place(grid[0]) / "rounds.parquet").exists()
+
+
+@pytest.mark.parametrize("damage", ["{", "{}", '{"status": "finished"}'])
+def test_damaged_trial_is_put_aside_and_run_again(damage, ledger, specs, run_here):
+    grid = specs(["fedavg", "fedprox"])
+    book = ledger(grid)
+    run_here(book.folder, grid)
+    (book.place(grid[0]) / "trial.json").write_text(damage)
+    (moved,) = book.quarantine()
+    assert moved == book.folder / "quarantine" / f"{grid[0].trial_id}-1"
+    assert (moved / "rounds.parquet").exists(), "nothing is thrown away"
+    assert book.to_do() == grid[:1]
+    assert grid[0].trial_id in book.notes[0]
+    assert "damaged" in book.notes[0]
+    assert book.quarantine() == []
+
+
+def test_folder_tells_the_experiment_again(ledger, specs, run_here):
+    grid = specs(["fedavg", {"name": "fedgps", "rho": 0.25}])
+    book = ledger(grid)
+    run_here(book.folder, grid[:1])
+    book.write({"name": "tiny", "search": None})
+    again, facts = read(book.folder)
+    assert [spec.trial_id for spec in again.specs] == [spec.trial_id for spec in grid]
+    assert facts == {"name": "tiny", "search": None, "finished": [grid[0].trial_id]}
+    cells = json.loads((book.folder / "experiment.json").read_text())["cells"]
+    assert [cell["method"] for cell in cells] == ["fedavg", "fedgps"]
+
+
+@pytest.mark.parametrize("content", [None, "[", "{}", '{"cells": [{"spec": {"rounds": -1}}]}'])
+def test_folder_that_does_not_tell_an_experiment(content, tmp_path):
+    if content is not None:
+        (tmp_path / "experiment.json").write_text(content)
+    with pytest.raises(UserError, match=r"experiment\.json"):
+        read(tmp_path)
