@@ -31,6 +31,12 @@ ORDER = (
     *("fedexp", "feddecorr", "feddisco", "fedinit", "fedlesam", "nucfl", "fedadam", "delta_sgd"),
     *("fedmr", "fedgps", "fedgps_cf"),
 )
+UNITS = {
+    "classes_per_client": ("class a client", "classes a client"),
+    "clients": ("client", "clients"),
+    "rounds": ("round", "rounds"),
+    "local_epochs": ("local epoch", "local epochs"),
+}
 DIGITS = 9  # 100 * 0.57 is a little less than 57
 
 
@@ -46,13 +52,16 @@ def runs(
     finished = frame["status"] == "finished"
     for name, source in {"accuracy": "best", "last": "last", "last_ten": "last_ten"}.items():
         frame[name] = percent(frame[f"{source}_accuracy"]).where(finished)
-    frame["target"] = targets(frame, target)
-    frame["cost_of"] = cost
     spent = _spent(rounds, cost)
-    hit = _first_hit(rounds, frame)
-    frame["cost"] = frame["trial_id"].map(spent.loc[hit].groupby("trial_id").first())
+    frame["cost_of"] = cost
     frame["spent"] = frame["trial_id"].map(spent.groupby("trial_id").last())
+    frame["target"] = targets(frame, target).where(frame["spent"].notna())
+    hits = spent[_hits(rounds, frame)]
+    frame["cost"] = frame["trial_id"].map(hits.groupby("trial_id").first())
     frame["speedup"] = speedups(frame)
+    frame.attrs["problems"] = [
+        p for part in (trials, rounds) for p in part.attrs.get("problems", [])
+    ]
     return frame
 
 
@@ -120,15 +129,10 @@ def text(column: str, value: Any) -> str:
     """Return one value of a setting in words."""
     if column == "sampling_rate":
         return f"{100 * value:g}% of clients a round"
-    words = {
-        "alpha": "alpha {:g}",
-        "classes_per_client": "{:g} classes a client",
-        "clients": "{:g} clients",
-        "rounds": "{:g} rounds",
-        "local_epochs": "{:g} local epochs",
-        "batch_size": "batch size {:g}",
-    }
-    return words.get(column, "{}").format(value).replace("1 local epochs", "1 local epoch")
+    if column in UNITS:
+        one, several = UNITS[column]
+        return f"{value:g} {one if value == 1 else several}"
+    return {"alpha": "alpha {:g}", "batch_size": "batch size {:g}"}.get(column, "{}").format(value)
 
 
 def settings(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -184,8 +188,8 @@ def _keyed(rounds: pd.DataFrame) -> pd.DataFrame:
     return plain.set_index(["trial_id", "round"]).sort_index()
 
 
-def _first_hit(rounds: pd.DataFrame, frame: pd.DataFrame) -> Any:
-    """Return for each round whether the trial, which ended well, is at its target or above."""
+def _hits(rounds: pd.DataFrame, frame: pd.DataFrame) -> Any:
+    """Return for each round of the finished trials whether it is at the target or above."""
     goal = frame[frame["status"] == "finished"].set_index("trial_id")["target"]
     accuracy = percent(_keyed(rounds)["accuracy"])
     wanted = accuracy.index.get_level_values("trial_id").to_series().map(goal)

@@ -2,11 +2,14 @@
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
+from safetensors.numpy import save_file
 
-from analysis.load import rounds, trials
+from analysis.load import clients, partitions, rounds, trials
 from fedgps_ray.errors import UserError
+from fedgps_ray.results import schema
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.results.summary import summary
 from fedgps_ray.spec import ExecutionSpec, trial_spec
@@ -62,7 +65,7 @@ def test_one_row_a_trial(tmp_path):
 
 def test_an_own_file_is_named(tmp_path):
     add(tmp_path, [0.5], dataset={"name": "npz", "file": "own.npz", "sha256": SHA})
-    assert trials(tmp_path)["dataset"].tolist() == ["own.npz"]
+    assert trials(tmp_path)["dataset"].tolist() == rounds(tmp_path)["dataset"].tolist() == ["own"]
 
 
 def test_a_trial_that_has_not_begun_is_empty_but_there(tmp_path):
@@ -94,11 +97,11 @@ def test_one_row_a_round_with_the_settings_in_each(tmp_path):
     assert isinstance(frame["method"].dtype, pd.CategoricalDtype)
 
 
-@pytest.mark.parametrize(("read", "name"), [(trials, "trial.json"), (rounds, "rounds.parquet")])
+@pytest.mark.parametrize("read", [trials, rounds, clients, partitions])
 @pytest.mark.parametrize("folder", ["", "gone", "file"])
-def test_nothing_there(tmp_path, read, name, folder):
+def test_nothing_there(tmp_path, read, folder):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=rf"no trials in .*{folder}: expected trials/\*/{name}"):
+    with pytest.raises(UserError, match=rf"no trials in .*{folder}: expected trials/\*/trial.json"):
         read(tmp_path / folder)
 
 
@@ -116,3 +119,107 @@ def test_damaged_rows_are_named(tmp_path):
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(UserError, match=rf"{trial.folder.name}/rounds.parquet is damaged"):
         rounds(tmp_path)
+
+
+def test_what_is_damaged_is_left_out_and_told(tmp_path):
+    whole = add(tmp_path, [0.5], seed=1)
+    damaged = add(tmp_path, [0.5], seed=2)
+    (damaged.folder / "trial.json").write_text("{")
+    (damaged.folder / "rounds.parquet").write_bytes(b"PAR1")
+    for read, name in [(trials, "trial.json"), (rounds, "rounds.parquet")]:
+        frame = read(tmp_path)
+        assert frame["trial_id"].tolist() == [whole.folder.name]
+        (problem,) = frame.attrs["problems"]
+        assert f"{damaged.folder.name}/{name} is damaged" in problem
+
+
+def test_nothing_wrong_is_no_problem(tmp_path):
+    add(tmp_path, [0.5])
+    assert trials(tmp_path).attrs["problems"] == rounds(tmp_path).attrs["problems"] == []
+
+
+def test_a_running_trial_without_rows_is_there_without_rows(tmp_path):
+    trial = add(tmp_path, [], status="new")
+    trial.note(status="running")
+    assert trials(tmp_path)["status"].tolist() == ["running"]
+    frame = rounds(tmp_path)
+    assert frame.empty
+    assert {"trial_id", "method", "round", "accuracy"} <= set(frame.columns)
+
+
+def test_the_settings_of_a_trial_are_those_of_its_rows(tmp_path):
+    trial = add(
+        tmp_path, [0.5], method={"name": "fedgps", "rho": 0.3}, partition={"alpha": 0.2}, seed=4
+    )
+    trial.write_partition(np.array([[1, 2], [3, 4]]))
+    one = trials(tmp_path).iloc[0]
+    row = rounds(tmp_path).iloc[0]
+    for name, _ in schema.SPEC:
+        assert one[name] == row[name] or (pd.isna(one[name]) and pd.isna(row[name])), name
+    assert json.loads(one["method_options"]) == {"rho": 0.3}
+
+
+def test_a_trial_tells_how_it_ended_and_what_it_ran_with(tmp_path):
+    trial = add(tmp_path, [0.5], status="failed", method={"name": "fedprox", "mu": 0.5})
+    trial.note(error="client 3 failed", partition_sha256=SHA)
+    one = trials(tmp_path).iloc[0]
+    assert (one["error"], one["diverged"], one["partition_sha256"]) == (
+        "client 3 failed",
+        None,
+        SHA,
+    )
+    assert set(json.loads(one["versions"])) == {"fedgps-ray", "torch", "numpy", "ray"}
+    variant = json.loads(one["variant"])
+    assert (variant["method.mu"], variant["optimizer.lr"], variant["threads"]) == (0.5, 0.01, 1)
+    assert not {"method.name", "seed", "clients", "partition.alpha"} & set(variant)
+
+
+def test_the_size_of_a_model_is_that_of_its_tensors(tmp_path):
+    trial = add(tmp_path, [0.5])
+    save_file(
+        {"a": np.zeros((3, 5), np.float32), "b": np.zeros(7, np.float32)},
+        trial.folder / "model.safetensors",
+    )
+    assert trials(tmp_path)["model_bytes"].tolist() == [4 * (15 + 7)]
+
+
+def test_clients_and_partitions(tmp_path):
+    trial = add(tmp_path, [], status="new")
+    worked = {"client": 3, "samples": 10, "loss": 0.5, "bytes_up": 1}
+    trial.add(row(1, 0.5), [{"round": 1, **worked}, {"round": 1, **worked, "client": 4}])
+    trial.flush()
+    trial.write_partition(np.array([[1, 2], [3, 4]]))
+    assert clients(tmp_path)["client"].tolist() == [3, 4]
+    frame = partitions(tmp_path)
+    assert frame[["client", "class", "count"]].to_numpy().tolist() == [
+        [0, 0, 1],
+        [0, 1, 2],
+        [1, 0, 3],
+        [1, 1, 4],
+    ]
+    assert set(frame["trial_id"]) == {trial.folder.name}
+
+
+def test_several_folders_and_a_folder_of_experiments(tmp_path):
+    add(tmp_path / "a", [0.5], seed=1)
+    add(tmp_path / "b", [0.6], seed=2)
+    for found in (trials(tmp_path / "a", tmp_path / "b"), trials(tmp_path)):
+        assert sorted(found["seed"]) == [1, 2]
+    assert len(rounds(tmp_path / "a", tmp_path / "b")) == 2
+
+
+@pytest.mark.parametrize("order", [["a", "b"], ["b", "a"]])
+@pytest.mark.parametrize("status", ["interrupted", "new"])
+def test_a_trial_in_two_folders_counts_once_where_it_went_further(tmp_path, order, status):
+    add(tmp_path / "a", [0.2], status=status)
+    add(tmp_path / "b", [0.2, 0.6], status="finished")
+    folders = [tmp_path / name for name in order]
+    assert trials(*folders)["status"].tolist() == ["finished"]
+    assert rounds(*folders)["accuracy"].tolist() == [0.2, 0.6]
+
+
+def test_of_two_copies_the_readable_one_counts(tmp_path):
+    damaged = add(tmp_path / "a", [0.2])
+    add(tmp_path / "b", [0.2])
+    (damaged.folder / "trial.json").write_text("{")
+    assert trials(tmp_path / "a", tmp_path / "b")["status"].tolist() == ["finished"]
