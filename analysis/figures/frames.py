@@ -1,0 +1,42 @@
+"""What several figures need of the frames."""
+
+import pandas as pd
+
+from analysis.figures.style import OURS, REFERENCE
+from fedgps_ray.errors import UserError
+
+
+def labelled(rows: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of rounds or clients with the label and the setting of their run."""
+    known = runs.set_index("trial_id")[["label", "setting"]]
+    names = rows["trial_id"].astype(str)
+    return rows.assign(label=names.map(known["label"]), setting=names.map(known["setting"]))
+
+
+def tested(rounds: pd.DataFrame) -> pd.DataFrame:
+    """Return the rounds that were tested."""
+    frame = rounds.dropna(subset=["accuracy"])
+    if frame.empty:
+        raise UserError("nothing to draw: no round of these trials has a test accuracy")
+    return frame
+
+
+def scored(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs that finished with an accuracy."""
+    frame = runs.dropna(subset=["accuracy"])
+    if frame.empty:
+        raise UserError("nothing to draw: no trial has finished with a test accuracy")
+    return frame
+
+
+def leading(scores: "pd.Series[float]", labels: "pd.Series[str]", top: int) -> list[str]:
+    """Return the labels with the best mean score, and FedAvg and ours wherever they stand."""
+    order = list(scores.groupby(labels).mean().sort_values(ascending=False, kind="stable").index)
+    always = {label for label in order if label.split(" ")[0] in (*OURS, REFERENCE)}
+    return [label for label in order if label in always.union(order[:top])]
+
+
+def leading_curves(frame: pd.DataFrame, top: int) -> list[str]:
+    """Return the labels whose best accuracies over the rounds are highest on average."""
+    best = frame.groupby(["label", "trial_id"], observed=True)["accuracy"].max().reset_index()
+    return leading(best["accuracy"], best["label"], top)
