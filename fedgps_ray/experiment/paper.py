@@ -35,7 +35,7 @@ def scaled(
     """Return the same grid with small images, a small model, few rounds and fewer clients.
 
     Methods, hyperparameters, scenarios, seeds and the kind of partition stay. Images are generated,
-    or come from an .npz file; cells that fall together, such as two data sets, are kept once.
+    or come from the .npz file given as dataset. Cells that fall together are kept once.
     """
     if scale != "small":
         raise unknown("scale", scale, ["small"])
@@ -55,9 +55,9 @@ def scaled(
 
 def _smaller(spec: TrialSpec, dataset: str | None, rounds: int | None) -> dict[str, Any]:
     stand_in = STAND_INS.get(spec.dataset.name)
-    images = spec.dataset if stand_in is None else {**SMALL_IMAGES, **stand_in}
+    generated = spec.dataset if stand_in is None else {**SMALL_IMAGES, **stand_in}
     return {
-        "dataset": dataset or images,
+        "dataset": generated if dataset in (None, "synthetic") else dataset,
         "model": SMALL_MODEL,
         "rounds": min(spec.rounds, SMALL_ROUNDS) if rounds is None else rounds,
         "clients": _fewer_clients(spec),
