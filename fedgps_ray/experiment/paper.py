@@ -11,7 +11,7 @@ from fedgps_ray.experiment.files import resolve
 from fedgps_ray.spec import TrialSpec
 
 SMALL_ROUNDS = 3
-SMALL_MODEL = "convnet"
+SMALL_MODELS = {"resnet18": "convnet", "resnet50": "convnet"}  # the others are small
 SMALL_IMAGES = {"name": "synthetic", "image_size": 8, "train_size": 1200, "test_size": 300}
 STAND_INS: dict[str, dict[str, Any]] = {  # seeds keep the data sets apart
     "cifar10": {"seed": 0},
@@ -58,7 +58,7 @@ def _smaller(spec: TrialSpec, dataset: str | None, rounds: int | None) -> dict[s
     generated = spec.dataset if stand_in is None else {**SMALL_IMAGES, **stand_in}
     return {
         "dataset": generated if dataset in (None, "synthetic") else dataset,
-        "model": SMALL_MODEL,
+        "model": SMALL_MODELS.get(spec.model, spec.model),
         "rounds": min(spec.rounds, SMALL_ROUNDS) if rounds is None else rounds,
         "clients": _fewer_clients(spec),
     }
