@@ -27,13 +27,13 @@ LATEX = {  # what LaTeX would read as a command, or cannot print
     "≤": r"$\le$",
 }
 WIDE = 8  # columns; more are scaled to the width of the text
-STYLES = {"best": "bold", "second": "underline", "missing": "dim", "partial": ""}
+STYLES = {"best": "bold", "second": "underline", "missing": "dim"}
 
 
-def _flat_heads(table: Table) -> list[str]:
+def _flat_heads(table: Table, between: str = ", ") -> list[str]:
     """Return one heading a column: all that stands above it."""
     levels = [[head.text for head in row for _ in range(head.span)] for row in table.header]
-    return [" ".join(filter(None, parts)) for parts in zip(*levels, strict=True)]
+    return [between.join(filter(None, parts)) for parts in zip(*levels, strict=True)]
 
 
 # --- Markdown -------------------------------------------------------------------------------------
@@ -169,8 +169,8 @@ def to_rich(table: Table) -> rich.table.Table:
     """Return the table for a terminal."""
     notes = Text("\n".join(table.notes)) if table.notes else None
     shown = rich.table.Table(title=Text(table.title), caption=notes, caption_justify="left")
-    for index, head in enumerate(_flat_heads(table)):
+    for index, head in enumerate(_flat_heads(table, between="\n")):
         shown.add_column(escape_rich(head), justify="right" if index else "left")
     for row in table.rows:
-        shown.add_row(*(Text(cell.text, style=STYLES.get(cell.mark, "")) for cell in row))
+        shown.add_row(*(Text.assemble((cell.text, STYLES.get(cell.mark, ""))) for cell in row))
     return shown
