@@ -129,7 +129,7 @@ def ranking(scores: pd.DataFrame, alpha: float = 0.05) -> Ranking:
         )
     ranks = scores.rank(axis=1, ascending=False)
     average = ranks.mean().sort_values(kind="stable")
-    chi2, p_value = stats.friedmanchisquare(*(ranks[name] for name in ranks))
+    chi2, p_value = _friedman(ranks)
     plain = 12 * blocks / (methods * (methods + 1)) * ((average - (methods + 1) / 2) ** 2).sum()
     kendall = chi2 / (blocks * (methods - 1))
     f_value, f_df = _iman_davenport(chi2, blocks, methods)
@@ -140,11 +140,11 @@ def ranking(scores: pd.DataFrame, alpha: float = 0.05) -> Ranking:
         num_blocks=blocks,
         alpha=alpha,
         average_ranks=average,
-        chi2=float(chi2),
+        chi2=chi2,
         chi2_without_tie_correction=float(plain),
         df=methods - 1,
-        p_value=float(p_value),
-        kendall_w=float(kendall),
+        p_value=p_value,
+        kendall_w=kendall,
         iman_davenport_f=f_value,
         iman_davenport_df=f_df,
         iman_davenport_p=float(stats.f.sf(f_value, *f_df)),
@@ -152,8 +152,16 @@ def ranking(scores: pd.DataFrame, alpha: float = 0.05) -> Ranking:
         critical_distance=distance,
         pairs=_nemenyi_pairs(ranks, average, distance),
         groups=_groups(average, distance),
-        caveats=_rank_caveats(average, blocks, distance, float(p_value), alpha),
+        caveats=_rank_caveats(average, blocks, distance, p_value, alpha),
     )
+
+
+def _friedman(ranks: pd.DataFrame) -> tuple[float, float]:
+    """Return chi-squared corrected for ties, and its p-value; 0 and 1 where all is a tie."""
+    if (ranks.nunique(axis=1) == 1).all():
+        return 0.0, 1.0
+    found = stats.friedmanchisquare(*(ranks[name] for name in ranks))
+    return float(found.statistic), float(found.pvalue)
 
 
 def _iman_davenport(chi2: float, blocks: int, methods: int) -> tuple[float, tuple[int, int]]:
