@@ -227,7 +227,7 @@ def test_small_data_can_be_shared_out_in_every_cell():
 
 
 def test_other_scale_and_rounds():
-    with pytest.raises(UserError, match="unknown scale 'smal'.*'small'"):
+    with pytest.raises(UserError, match=r"unknown scale 'smal'.*'small'"):
         scaled(EXPERIMENTS["c2_c3"], "smal")
     assert {cell.spec.rounds for cell in scaled(EXPERIMENTS["c2_c3"], rounds=7).cells} == {7}
     same = scaled(EXPERIMENTS["c2_c3"], dataset="synthetic")
