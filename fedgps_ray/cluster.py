@@ -5,6 +5,7 @@ import logging
 import math
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -24,6 +25,7 @@ QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # an actor without a GPU share sees no GPU
     "RAY_DEDUP_LOGS": "0",
 }
+KNOCK_SECONDS = 10.0
 _PRINT = ray._private.worker.print_to_stdstream
 
 # Ray's processes end with the thread that started them, so that thread stays.
@@ -75,6 +77,7 @@ def start(address: str | None) -> None:
         _guard_token()
         return
     os.environ.setdefault("RAY_AUTH_MODE", "token")
+    _knock(address)
     try:
         ray.init(address=address, **quiet)
     except Exception as problem:  # Ray raises many types here, none of which names the cause
@@ -83,6 +86,21 @@ def start(address: str | None) -> None:
             "Is it running there, and is its token in RAY_AUTH_TOKEN or ~/.ray/auth_token here?"
             " A cluster without a token needs RAY_AUTH_MODE=disabled"
         ) from problem
+
+
+def _knock(address: str) -> None:
+    """Find out at once that nobody is there; Ray itself tries for a long time."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=KNOCK_SECONDS).close()
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise UserError(
+            f"no Ray cluster answers at {address} ({reason}): is `ray start --head` running there,"
+            " and can this machine reach the port?"
+        ) from None
 
 
 @contextlib.contextmanager

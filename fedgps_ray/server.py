@@ -7,12 +7,26 @@ from typing import Any
 import ray
 
 from fedgps_ray.events import Event, Status
+from fedgps_ray.results.mirror import Mirror, mirrored
 from fedgps_ray.runtime.dispatch import Dispatcher, share
 from fedgps_ray.runtime.pool import Pool
 from fedgps_ray.runtime.ray_pool import RayPool
 from fedgps_ray.runtime.worker import Worker
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.trial import run_trial
+
+
+def _kept(
+    spec: TrialSpec, how: ExecutionSpec, anew: bool, make_pool: Any, data: Any
+) -> Iterator[Event]:
+    """Run a trial whose results are kept where the execution says."""
+    if how.storage is None:
+        yield from run_trial(spec, how, anew, make_pool, data)
+        return
+    mirror, name = Mirror(how.storage), f"trials/{spec.trial_id}"
+    mirror.fetch(how.out, name)
+    events = run_trial(spec, how, anew, make_pool, data)
+    yield from mirrored(mirror, how.out, name, events, how.checkpoint_seconds)
 
 
 class Server:
@@ -47,7 +61,7 @@ class Server:
         self.running = True
         try:
             loaded = ray.get(data[0]) if data else None
-            yield from run_trial(TrialSpec(**spec), how, anew, make_pool, loaded)
+            yield from _kept(TrialSpec(**spec), how, anew, make_pool, loaded)
         finally:
             self.running = False
 

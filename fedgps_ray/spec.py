@@ -184,6 +184,7 @@ class ExecutionSpec(BaseModel):
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0
     data_dir: Path | None = None
     download: bool = False
+    storage: str | None = None  # URI where a sweep's results are kept; out is then a copy
     files: dict[str, str] = {}  # content hash -> path of the .npz files that the spec names
 
     @property

@@ -1,7 +1,8 @@
-"""Commands that check this machine: verify, bench, soak."""
+"""Commands that check this machine: doctor, verify, bench, soak."""
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,7 +10,39 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedgps_ray.cli.app import Json, app, err, out
+from fedgps_ray.cli.options import DataDir
 from fedgps_ray.errors import unknown
+
+
+@app.command(epilog="Example: fedgps-ray doctor")
+def doctor(
+    folder: Annotated[Path, typer.Option("--out", help="Where results would go.")] = Path("runs"),
+    data_dir: DataDir = None,
+    no_ray: Annotated[bool, typer.Option("--no-ray", help="Do not try to start Ray.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Examine this machine: what it has, what is wrong, and what to type."""
+    from fedgps_ray.doctor import examine
+
+    findings = []
+    with err.status("examining") as status:
+        for finding in examine(folder, data_dir, not no_ray):
+            status.update(f"{finding.what}: {escape(finding.found)}")
+            findings.append(finding)
+    problems = sum(finding.verdict == "problem" for finding in findings)
+    if as_json:
+        print(json.dumps([finding._asdict() for finding in findings]))
+    else:
+        table = Table("", "found", "", "what to do")
+        for what, found, verdict, advice in findings:
+            table.add_row(what, escape(found), VERDICTS[verdict], escape(advice))
+        out.print(table)
+        out.print("no problems found" if not problems else f"{problems} problems found")
+    if problems:
+        raise typer.Exit(1)
+
+
+VERDICTS = {"ok": "[green]ok[/]", "note": "[yellow]note[/]", "problem": "[bold red]problem[/]"}
 
 
 @app.command(epilog="Example: fedgps-ray verify fedgps scaffold")

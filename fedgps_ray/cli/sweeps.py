@@ -60,6 +60,10 @@ def sweep(  # noqa: PLR0913  one option a parameter is how typer reads them
     data_dir: DataDir = None,
     download: Download = False,
     checkpoint_seconds: CheckpointSeconds = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(help="Keep results at this URI (s3://, gs://, file://); --out is a copy."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would run.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -75,6 +79,7 @@ def sweep(  # noqa: PLR0913  one option a parameter is how typer reads them
         "data_dir": data_dir,
         "download": download,
         "checkpoint_seconds": checkpoint_seconds,
+        "storage": storage,
     }
     experiment = load(file, settings or [])
     job = make_job(experiment, folder, given, borrow or [], max_concurrent, str(file))
@@ -107,11 +112,11 @@ def make_job(
     execution = execution_spec(**{**experiment.execution, **wanted, **own})
     if execution.actors == 0:
         raise UserError("--actors 0: a sweep runs on Ray; use 1 or more, or auto")
-    search = experiment.search
+    search, cells = experiment.search, experiment.cells
     stopping = None if search is None else Stopping(search.scheduler, search.metric)
     return Job(
         experiment.name,
-        Ledger(where, [cell.spec for cell in experiment.cells]),
+        Ledger(where, [cell.spec for cell in cells], {c.trial_id: c.label for c in cells}),
         execution,
         facts(experiment.title, experiment.description, stopping, file),
         stopping,
@@ -123,7 +128,6 @@ def make_job(
 def show_plan(job: "Job", as_json: bool) -> None:
     """Show what a launch would do, and what it would take."""
     from fedgps_ray.cost import budget
-    from fedgps_ray.spec import columns
 
     cells = job.ledger.cells()
     to_do = job.ledger.to_do(job.again)
@@ -133,11 +137,11 @@ def show_plan(job: "Job", as_json: bool) -> None:
         ids = {cell.spec.trial_id: cell.status for cell in cells}
         print(json.dumps({"trials": ids, "estimate": found._asdict() if found else None}))
         return
-    table = Table("trial", "method", "scenario", "seed", "rounds", "status")
+    table = Table("trial", "what", "rounds", "status")
     for cell in cells:
-        named = columns(cell.spec)
-        shown = [named[key] for key in ("trial_id", "method", "scenario", "seed", "rounds")]
-        table.add_row(*map(str, shown), cell.status)
+        trial_id = cell.spec.trial_id
+        label = escape(job.ledger.labels[trial_id])
+        table.add_row(trial_id, label, str(cell.spec.rounds), cell.status)
     out.print(table)
     out.print(f"{len(cells)} trials, {len(to_do)} to run")
     if found is not None:

@@ -16,7 +16,7 @@ def cifar(title: Literal["CIFAR10", "CIFAR100"], data_dir: Path | None, download
     from torchvision import datasets
 
     reader = getattr(datasets, title)
-    folder = _folder(data_dir)
+    folder = data_folder(data_dir)
     _unpack(reader, folder)
     with _explained(title, reader.filename, folder):
         train, test = (reader(folder, train=part, download=download) for part in (True, False))
@@ -29,14 +29,15 @@ def svhn(data_dir: Path | None, download: bool) -> Contents:
     """Read the two cropped parts of SVHN; the digit 0, stored as 10, is class 0."""
     from torchvision.datasets import SVHN
 
-    folder = _folder(data_dir)
+    folder = data_folder(data_dir)
     with _explained("SVHN", "train_32x32.mat and test_32x32.mat", folder):
         train, test = (SVHN(folder, split=part, download=download) for part in ("train", "test"))
     x_train, x_test = (channels_last(part.data) for part in (train, test))
     return Contents(x_train, train.labels, x_test, test.labels, numbered(10))
 
 
-def _folder(data_dir: Path | None) -> Path:
+def data_folder(data_dir: Path | None) -> Path:
+    """Return where the original files are looked for."""
     return data_dir or Path.home() / ".cache" / "fedgps-ray" / "data"
 
 

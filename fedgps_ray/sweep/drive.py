@@ -1,6 +1,5 @@
 """A sweep from its experiment to its end: what is there already, one launch, what came of it."""
 
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import pyarrow.parquet as pq
 
 from fedgps_ray import cluster
 from fedgps_ray.results import files
+from fedgps_ray.results.mirror import Mirror
 from fedgps_ray.results.store import PACKAGES
 from fedgps_ray.spec import SCHEMA_VERSION, ExecutionSpec, TrialSpec
 from fedgps_ray.sweep import launch
@@ -68,13 +68,15 @@ def drive(job: Job, screen: Screen) -> State:
     """Run what is missing and return how the sweep stands then; one driver a folder."""
     ledger = job.ledger
     with files.lock(ledger.folder):
+        if job.execution.storage is not None:
+            screen.say(f"comparing with {job.execution.storage}")
+            ledger.keep_at(Mirror(job.execution.storage))
         to_do = _to_do(job, screen)
         ledger.write({"name": job.name, **job.facts, "execution": _plain(job.execution)})
         tracker = Tracker(job.name, ledger, job.execution, screen.event)
         if not to_do:
             return tracker.state
         _launch(job, tracker, to_do, screen)
-        tracker.close()
         ledger.write({"name": job.name, **job.facts, "execution": _plain(job.execution)})
         return tracker.state
 
@@ -99,10 +101,11 @@ def _to_do(job: Job, screen: Screen) -> list[TrialSpec]:
 
 def _launch(job: Job, tracker: Tracker, to_do: list[TrialSpec], screen: Screen) -> None:
     tracker.state.work_before = sum(work_seconds(job.ledger))
-    with screen.live(tracker.state), cluster.session(job.execution.address):
+    where = job.execution.address
+    tracker.tell("starting Ray" if where is None else f"joining the cluster at {where}")
+    with screen.live(tracker.state), cluster.session(where):
         launch.run(tracker, to_do, job.max_concurrent, job.stopping, job.reuse_crews)
-        tracker.state.cluster = {}
-        tracker.state.ended = time.time()
+        tracker.close()
 
 
 def work_seconds(ledger: Ledger) -> Iterator[float]:

@@ -73,11 +73,11 @@ def run(
     actors = plan(to_do, execution)
     together = max_concurrent or max(1, cluster.capacity(execution) // actors)
     tracker.state.slots = min(together, len(to_do)) * actors
-    names = library.start(execution.source)
+    name, kept = library.start(execution.source)
     for dataset in {spec.dataset: None for spec in to_do}:
-        _find(names, dataset)
+        _read(kept, dataset)
     for _ in range(MAX_LAUNCHES):
-        cells = [_cell(spec, execution, actors) for spec in to_do]
+        cells = [_cell(spec, execution, actors, name) for spec in to_do]
         try:
             _fit(cells, together, stopping, reuse, tracker)
             break
@@ -91,25 +91,27 @@ def run(
         TrialStore(tracker.ledger.folder, tracker.specs[trial_id]).note(status=STOPPED)
 
 
-def _find(names: Any, dataset: Any) -> None:
+def _read(kept: Any, dataset: Any) -> None:
     """Let the library read a data set; what is wrong with it is told before any trial starts."""
     value = TypeAdapter(type(dataset)).dump_python(dataset, mode="json")
     try:
-        ray.get(names.find.remote(value))
+        ray.get(kept.find.remote(value))
     except ray.exceptions.RayTaskError as problem:
         if isinstance(problem.cause, UserError):
             raise problem.cause from None
         raise
 
 
-def _cell(spec: TrialSpec, execution: ExecutionSpec, actors: int) -> dict[str, Any]:
+def _cell(
+    spec: TrialSpec, execution: ExecutionSpec, actors: int, library_name: str
+) -> dict[str, Any]:
     return {
         "trial_id": spec.trial_id,
         "spec": spec.model_dump(mode="json"),
         "execution": execution.model_dump(mode="json"),
         "share": client_share(execution),
         "actors": actors,
-        "library": library.NAME,
+        "library": library_name,
     }
 
 

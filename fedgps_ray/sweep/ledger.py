@@ -2,14 +2,15 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedgps_ray.errors import UserError
 from fedgps_ray.results import files
+from fedgps_ray.results.mirror import Mirror
 from fedgps_ray.results.store import ENDED, read_trial
-from fedgps_ray.spec import TrialSpec, columns, trial_spec
+from fedgps_ray.spec import TrialSpec, columns, method_name, trial_spec
 
 STOPPED = "stopped"  # by the scheduler of a search: an end, though not of the rounds
 Facts = dict[str, Any]
@@ -31,9 +32,13 @@ class Cell(NamedTuple):
 class Ledger:
     """The cells of an experiment in a results folder."""
 
-    def __init__(self, folder: Path, specs: Sequence[TrialSpec]) -> None:
+    def __init__(
+        self, folder: Path, specs: Sequence[TrialSpec], labels: Mapping[str, str] | None = None
+    ) -> None:
         self.folder, self.specs = folder, specs
+        self.labels = labels or {spec.trial_id: method_name(spec.method) for spec in specs}
         self.notes: list[str] = []
+        self.mirror: Mirror | None = None
 
     def cells(self) -> list[Cell]:
         """Return all cells as they stand now."""
@@ -59,6 +64,21 @@ class Ledger:
     def place(self, spec: TrialSpec) -> Path:
         """Return a trial's folder."""
         return self.folder / "trials" / spec.trial_id
+
+    # --- a copy elsewhere ----------------------------------------------------------------------
+
+    def keep_at(self, mirror: Mirror) -> None:
+        """Take over how the cells stand at a URI, where the trials are kept from now on."""
+        self.mirror = mirror
+        there = set(mirror.names("trials"))
+        for spec in self.specs:
+            if spec.trial_id in there:
+                self.fetch(spec)
+
+    def fetch(self, spec: TrialSpec) -> None:
+        """Bring a trial here if its results are kept elsewhere."""
+        if self.mirror is not None:
+            self.mirror.fetch(self.folder, f"trials/{spec.trial_id}")
 
     # --- before a launch ------------------------------------------------------------------------
 
@@ -88,10 +108,16 @@ class Ledger:
 
     def write(self, facts: Facts) -> None:
         """Write experiment.json: the whole grid, and who is finished."""
-        cells = [{**columns(spec), "spec": spec.model_dump(mode="json")} for spec in self.specs]
+        cells = [self._described(spec) for spec in self.specs]
         done = [cell.spec.trial_id for cell in self.cells() if cell.is_done]
         content = {**facts, "cells": cells, "finished": done}
         files.write_json(self.folder / "experiment.json", content)
+        if self.mirror is not None:
+            self.mirror.put_file(self.folder, "experiment.json")
+
+    def _described(self, spec: TrialSpec) -> Facts:
+        label = self.labels[spec.trial_id]
+        return {**columns(spec), "label": label, "spec": spec.model_dump(mode="json")}
 
 
 def read(folder: Path) -> tuple[Ledger, Facts]:
@@ -99,14 +125,16 @@ def read(folder: Path) -> tuple[Ledger, Facts]:
     path = folder / "experiment.json"
     try:
         facts: Facts = json.loads(path.read_text())
-        specs = [trial_spec(**cell["spec"]) for cell in facts.pop("cells")]
+        cells = facts.pop("cells")
+        specs = [trial_spec(**cell["spec"]) for cell in cells]
+        labels = {cell["trial_id"]: str(cell["label"]) for cell in cells}
     except FileNotFoundError:
         raise UserError(f"{folder} has no experiment.json: it is not a sweep's folder") from None
     except (ValueError, TypeError, LookupError) as problem:
         raise UserError(
             f"{path} is damaged ({problem}); start the sweep again with its experiment file"
         ) from None
-    return Ledger(folder, specs), facts
+    return Ledger(folder, specs, labels), facts
 
 
 def _has_ended(folder: Path) -> bool:

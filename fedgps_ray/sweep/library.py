@@ -1,14 +1,13 @@
 """The data sets of a sweep: read once, shared by the actors of all trials on a node."""
 
 import json
+import uuid
 from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from fedgps_ray.data import datasets
-
-NAME = "fedgps-ray-library"
 
 
 class Library:
@@ -30,8 +29,9 @@ class Library:
         return [self.lies[key]]
 
 
-def start(source: datasets.Source) -> Any:
-    """Start the library on this node; after a loss it reads again."""
+def start(source: datasets.Source) -> tuple[str, Any]:
+    """Start a library on this node and return its name too; after a loss it reads again."""
+    name = f"library-{uuid.uuid4().hex}"
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     made = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Library)
-    return made.options(name=NAME, scheduling_strategy=here, get_if_exists=True).remote(source)
+    return name, made.options(name=name, scheduling_strategy=here).remote(source)

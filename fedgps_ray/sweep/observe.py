@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 from fedgps_ray.errors import UserError
 from fedgps_ray.results import files
 from fedgps_ray.results.store import ENDED, read_trial, trial_folders
-from fedgps_ray.spec import columns, trial_spec
+from fedgps_ray.spec import method_name, trial_spec
 from fedgps_ray.sweep import state as states
 from fedgps_ray.sweep.drive import work_seconds
 from fedgps_ray.sweep.ledger import Ledger, read
-from fedgps_ray.sweep.state import Running, State
+from fedgps_ray.sweep.state import Running, State, running
 
 
 class Seen(NamedTuple):
@@ -61,10 +61,7 @@ def _from_trials(folder: Path, trials: list[Path]) -> State:
 
 def _running(folder: Path, info: dict[str, Any]) -> Running:
     spec = trial_spec(**info["spec"])
-    named = columns(spec)
-    trial = Running(
-        folder.name, named["method"], spec.scenario, spec.seed, spec.rounds, time.time()
-    )
+    trial = running(spec, method_name(spec.method))
     try:
         rows = pq.read_table(
             folder / "rounds.parquet", columns=["round", "accuracy", "train_seconds"]

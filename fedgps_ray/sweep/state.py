@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgps_ray.results import files
+from fedgps_ray.spec import TrialSpec
 
 EVENTS_KEPT = 200
 FILE = "live.json"
@@ -20,8 +21,9 @@ class Running:
     method: str
     scenario: int
     seed: int
+    setting: str  # what else tells it apart from the other trials
     rounds: int
-    began: float
+    first: int = 0  # rounds that it had already when it began
     rounds_done: int = 0
     accuracy: float | None = None
     best: float | None = None
@@ -30,6 +32,14 @@ class Running:
     in_flight: list[str] = field(default_factory=list)
     restarts: int = 0
     tries: int = 1
+
+
+def running(spec: TrialSpec, label: str) -> Running:
+    """Return a trial that begins; its label says what tells it apart."""
+    method, *rest = label.split(", ")
+    other = [part for part in rest if part.split()[0] not in ("scenario", "seed")]
+    setting = ", ".join(other)
+    return Running(spec.trial_id, method, spec.scenario, spec.seed, setting, spec.rounds)
 
 
 @dataclass
@@ -42,8 +52,8 @@ class State:
     finished: int = 0
     diverged: int = 0
     failed: int = 0
-    rounds_before: int = 0  # of cells that were done before this launch, or in part
-    rounds_ended: int = 0  # of cells that ended since
+    rounds_before: int = 0  # done before this launch
+    rounds_ended: int = 0  # since then, of cells that have ended
     slots: int = 0  # client actors that can work at the same time
     work_before: float = 0.0  # seconds that clients had trained before this launch
     began: float = field(default_factory=time.time)
@@ -62,7 +72,7 @@ class State:
     @property
     def rounds_done(self) -> int:
         """Rounds done so far, by whatever launch."""
-        under_way = sum(trial.rounds_done for trial in self.running.values())
+        under_way = sum(max(0, t.rounds_done - t.first) for t in self.running.values())
         return self.rounds_before + self.rounds_ended + under_way
 
     def seconds_left(self, now: float) -> float | None:

@@ -8,9 +8,9 @@ import ray
 from ray import tune
 
 from fedgps_ray.results.store import ENDED, TrialStore, read_trial
-from fedgps_ray.spec import ExecutionSpec, columns
+from fedgps_ray.spec import ExecutionSpec
 from fedgps_ray.sweep.ledger import STOPPED, Cell, Ledger
-from fedgps_ray.sweep.state import Running, State
+from fedgps_ray.sweep.state import State, running
 
 SAVE_SECONDS = 1.0
 CLUSTER_SECONDS = 2.0
@@ -44,14 +44,12 @@ class Tracker:
             self.tell(f"{self._label(trial_id)} starts again from its checkpoint")
             return
         spec = self.specs[trial_id]
-        named = columns(spec)
-        self.state.running[trial_id] = Running(
-            trial_id, named["method"], spec.scenario, spec.seed, spec.rounds, time.time()
-        )
         done = self.ledger.rounds_done(spec)
-        self.tell(
-            f"{self._label(trial_id)} {f'continues after {done} rounds' if done else 'starts'}"
-        )
+        trial = running(spec, self.ledger.labels[trial_id])
+        trial.first = trial.rounds_done = done
+        self.state.running[trial_id] = trial
+        how = f"continues after round {done}" if done else "starts"
+        self.tell(f"{self._label(trial_id)} {how}")
 
     def moved(self, trial_id: str, told: dict[str, Any]) -> None:
         """Take in how a trial stands."""
@@ -87,6 +85,7 @@ class Tracker:
         if trial_id not in self.state.running:
             return
         self._end(trial_id)
+        self.ledger.fetch(self.specs[trial_id])
         info = read_trial(self.ledger.place(self.specs[trial_id]))
         status = info["status"] if info["status"] in ENDED else STOPPED
         if status == "diverged":
@@ -119,11 +118,10 @@ class Tracker:
         trial = self.state.running.pop(trial_id, None)
         spec = self.specs[trial_id]
         if trial is not None:
-            self.state.rounds_ended += spec.rounds
+            self.state.rounds_ended += spec.rounds - trial.first
 
     def _label(self, trial_id: str) -> str:
-        spec = self.specs[trial_id]
-        return f"{columns(spec)['method']} scenario {spec.scenario} seed {spec.seed} ({trial_id})"
+        return f"{self.ledger.labels[trial_id]} ({trial_id})"
 
 
 def _first(name: str, cells: Sequence[Cell]) -> State:
@@ -135,7 +133,7 @@ def _first(name: str, cells: Sequence[Cell]) -> State:
         rounds_total=sum(cell.spec.rounds for cell in cells),
         finished=statuses.count("finished") + statuses.count("stopped"),
         diverged=statuses.count("diverged"),
-        rounds_before=sum(cell.spec.rounds if cell.is_done else 0 for cell in cells),
+        rounds_before=sum(c.spec.rounds if c.is_done else c.rounds_done for c in cells),
     )
 
 

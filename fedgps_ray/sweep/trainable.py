@@ -38,7 +38,7 @@ class SweepTrial(tune.Trainable):
     def _begin(self, config: dict[str, Any]) -> None:
         cell = config["cell"]
         library = ray.get_actor(cell["library"])
-        self.told: dict[str, Any] = {"what": "starting", "rounds_done": 0}
+        self.told: dict[str, Any] = {"what": "starting"}
         self.began, self.first = time.monotonic(), 0
         self.events: Generator[Event] = follow(
             self.crew, cell["spec"], cell["execution"], library=library

@@ -58,10 +58,12 @@ def _clock(state: State, now: float, is_driven: bool) -> str:
 
 
 def _running(trials: Sequence[Running]) -> RenderableType:
+    with_setting = any(trial.setting for trial in trials)
     table = Table(
         "method",
         Column("scen.", justify="right"),
         Column("seed", justify="right"),
+        *([Column("setting", overflow="ellipsis", no_wrap=True)] if with_setting else []),
         Column("round", justify="right"),
         Column("", width=12),
         Column("last", justify="right"),
@@ -73,17 +75,18 @@ def _running(trials: Sequence[Running]) -> RenderableType:
         pad_edge=False,
     )
     for trial in trials[:TRIALS_SHOWN]:
-        table.add_row(*_row(trial))
+        table.add_row(*_row(trial, with_setting))
     if len(trials) > TRIALS_SHOWN:
         table.add_row(f"and {len(trials) - TRIALS_SHOWN} more")
     return table
 
 
-def _row(trial: Running) -> list[RenderableType]:
+def _row(trial: Running, with_setting: bool) -> list[RenderableType]:
     return [
         escape(trial.method),
         str(trial.scenario),
         str(trial.seed),
+        *([escape(trial.setting)] if with_setting else []),
         f"{trial.rounds_done}/{trial.rounds}",
         ProgressBar(total=trial.rounds, completed=trial.rounds_done, width=12),
         _percent(trial.accuracy),

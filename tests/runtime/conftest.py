@@ -33,6 +33,8 @@ TINY = {
     "rounds": 4,
 }
 
+ALL = {"sampling_rate": 1.0}  # every client in every round, so that the faulty one takes part
+
 
 def _load(name):
     """Import a file beside this one under the name by which a cluster's processes know it."""
@@ -118,6 +120,23 @@ def in_process(how, done_before):
         return done_before[spec.trial_id]
 
     return run
+
+
+@pytest.fixture
+def fault(tmp_path, tiny_spec):
+    """Make a trial with a fault in the work of client 2 in round 2, and what it leaves behind."""
+
+    def make(name, options=None, **changes):
+        method = {"name": name, "folder": str(tmp_path), **(options or {})}
+        return tiny_spec(method, **ALL, **changes), tmp_path / "client-2"
+
+    return make
+
+
+@pytest.fixture
+def undisturbed(tiny_spec, in_process, numbers):
+    """Return the numbers of the trial that has no fault."""
+    return lambda **changes: numbers(in_process(tiny_spec("fedgps_cf", **ALL, **changes)))
 
 
 # --- clusters ------------------------------------------------------------------------------------

@@ -22,24 +22,6 @@ from fedgps_ray.runtime import dispatch
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 ROOM = {"num_cpus": 1, "object_store_memory": 200_000_000}
-ALL = {"sampling_rate": 1.0}  # every client in every round, so that the faulty one takes part
-
-
-@pytest.fixture
-def fault(tmp_path, tiny_spec):
-    """Make a trial with a fault in the work of client 2 in round 2, and what it leaves behind."""
-
-    def make(name, options=None, **changes):
-        method = {"name": name, "folder": str(tmp_path), **(options or {})}
-        return tiny_spec(method, **ALL, **changes), tmp_path / "client-2"
-
-    return make
-
-
-@pytest.fixture
-def undisturbed(tiny_spec, in_process, numbers):
-    """Return the numbers of the trial that has no fault."""
-    return lambda **changes: numbers(in_process(tiny_spec("fedgps_cf", **ALL, **changes)))
 
 
 def trial_info(spec, execution):

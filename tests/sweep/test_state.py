@@ -10,8 +10,8 @@ from fedgps_ray.sweep.state import Running, State, is_driven, load
 def state():
     """Return a sweep of ten cells of 20 rounds: four ended now, one before, two under way."""
     running = {
-        name: Running(name, "fedgps", 1, 0, 20, began=100.0, rounds_done=done)
-        for name, done in (("a", 15), ("b", 5))
+        name: Running(name, "fedgps", 1, 0, "", 20, first=first, rounds_done=done)
+        for name, first, done in (("a", 10, 15), ("b", 0, 5))
     }
     return State(
         "tiny",
@@ -20,7 +20,7 @@ def state():
         finished=3,
         diverged=1,
         failed=1,
-        rounds_before=20,
+        rounds_before=30,
         rounds_ended=80,
         began=100.0,
         running=running,
@@ -33,7 +33,7 @@ def test_counts(state):
 
 
 def test_time_left_is_at_the_pace_of_this_launch(state):
-    assert state.seconds_left(now=150.0) == 80 * 50 / 100
+    assert state.seconds_left(now=150.0) == 80 * 50 / 90
 
 
 def test_no_pace_before_the_first_round():

@@ -19,7 +19,9 @@ def shown(state, width=120, **options):
 @pytest.fixture
 def state():
     clients = [f"client {number}" for number in range(9)]
-    trial = Running("a", "fedgps_cf", 2, 1, 50, 0.0, 10, 0.5, 0.625, 1.5, "training", clients, 3)
+    trial = Running(
+        "a", "fedgps_cf", 2, 1, "lr 0.3", 50, 0, 10, 0.5, 0.625, 1.5, "training", clients, 3
+    )
     use = {"nodes": 3, "CPU": 12, "CPU_used": 8, "GPU": 2, "GPU_used": 0.4}
     store = {"object_store_memory": 4e9, "object_store_memory_used": 1.5e9}
     now = time.time()
@@ -45,6 +47,7 @@ def test_all_that_a_person_wants_to_know(state):
         "2 of 6 finished, 1 running, 1 failed, 2 left",
         "1:00, about 3:",  # 190 rounds left at 60 rounds a minute
         "fedgps_cf",
+        "lr 0.3",
         "10/50",
         "50.00%",
         "62.50%",

@@ -1,0 +1,213 @@
+"""Sweeps on a real cluster: the same numbers as one process, whatever dies or is run again."""
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from fedgps_ray.errors import UserError
+from fedgps_ray.results.store import read_trial
+from fedgps_ray.sweep import launch
+from fedgps_ray.sweep.drive import Job, drive
+from fedgps_ray.sweep.launch import Stopping
+from fedgps_ray.sweep.ledger import Ledger
+from fedgps_ray.sweep.observe import observe, standing
+from fedgps_ray.sweep.tracker import Tracker
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def two_cpus(own_cluster):
+    """Start a cluster with room for two client actors."""
+    with own_cluster(address="local", num_cpus=2, include_dashboard=False):
+        yield
+
+
+class Screen:
+    """Remembers what a sweep says."""
+
+    def __init__(self):
+        self.said, self.events = [], []
+
+    def say(self, text):
+        self.said.append(text)
+
+    def event(self, text):
+        self.events.append(text)
+
+    live = staticmethod(contextlib.nullcontext)
+
+    @property
+    def started(self):
+        return sum(event.endswith(") starts") for event in self.events)
+
+
+@pytest.fixture
+def sweep(two_cpus, how, tmp_path):
+    """Run a sweep and return its state, the ends of its trials, and what was said."""
+
+    def run(specs, folder="sweep", execution=None, **options):
+        ledger, screen = Ledger(tmp_path / folder, specs), Screen()
+        job = Job("tiny", ledger, how(out=ledger.folder, **(execution or {})), {}, **options)
+        return drive(job, screen), ends(ledger), screen
+
+    return run
+
+
+def ends(ledger):
+    """Return how each trial ended, and with which weights."""
+    infos = {spec.trial_id: read_trial(ledger.place(spec)) for spec in ledger.specs}
+    return {key: (i["status"], i["summary"]["weights_sha256"]) for key, i in infos.items()}
+
+
+@pytest.fixture
+def grid(tiny_spec):
+    """Make the cells of a grid over methods and seeds."""
+    return lambda methods, seeds: [
+        tiny_spec(method, model="mlp", rounds=3, seed=seed) for seed in seeds for method in methods
+    ]
+
+
+@pytest.fixture
+def expected(in_process):
+    """Return how trials end in one process."""
+
+    def find(specs):
+        last = {spec.trial_id: in_process(spec)[-1] for spec in specs}
+        return {key: ("finished", row["weights_sha256"]) for key, row in last.items()}
+
+    return find
+
+
+def test_reused_crews_give_the_same_numbers_as_fresh_ones(sweep, grid, expected, tmp_path):
+    specs = grid(["fedgps_cf", "scaffold", "ccvr"], [0, 1])
+    state, reused, screen = sweep(specs, "reused")
+    assert (state.finished, state.failed, state.left, screen.started) == (6, 0, 0, 6)
+    assert reused == expected(specs)
+    fresh = sweep(specs[3:5], "fresh", {"actors": 2}, reuse_crews=False)[1]
+    assert fresh == {spec.trial_id: reused[spec.trial_id] for spec in specs[3:5]}
+    assert standing(tmp_path / "reused", timing=True)["counts"] == {"finished": 6}
+
+
+def test_only_what_is_missing_is_run(sweep, grid, tmp_path):
+    specs = grid(["fedavg", "fedprox"], [0])
+    _, before, first = sweep(specs)
+    state, after, second = sweep(specs)
+    assert (first.started, second.started, second.said) == (2, 0, ["0 of 2 trials to run"])
+    assert (after, state.finished) == (before, 2)
+    more = grid(["fedavg", "fedprox"], [0, 1])
+    assert sweep(more)[2].started == 2
+    borrowed = sweep(more, "other", borrow_from=(tmp_path / "sweep",))
+    assert borrowed[2].started == 0
+    assert borrowed[1] == sweep(more)[1]
+
+
+def test_failed_cell_ends_alone_and_is_run_again_when_asked(sweep, fault, grid):
+    bad, _ = fault("raises", model="mlp")
+    specs = [bad, *grid(["fedavg", "fedprox"], [0])]
+    state, found, screen = sweep(specs)
+    assert (state.finished, state.failed, state.left) == (2, 1, 0)
+    assert "the dog ate the gradient" in state.failures[bad.trial_id]
+    assert found[bad.trial_id][0] == "failed"
+    assert any("failed: client 2 failed in round 2" in event for event in screen.events)
+    assert sweep(specs)[2].started == 0
+    assert sweep(specs, again=True)[2].events[-1].startswith("raises (")
+
+
+@pytest.mark.slow
+def test_dead_trial_continues_from_its_checkpoint(
+    sweep, fault, undisturbed, monkeypatch, processes_named
+):
+    spec, marker = fault("waits")
+    go, look = marker.with_name("go"), Tracker.look
+
+    def look_and_kill(self):
+        look(self)
+        if marker.exists() and not go.exists():
+            for pid in processes_named("ray::SweepTrial"):
+                os.kill(pid, signal.SIGKILL)
+            go.touch()
+
+    monkeypatch.setattr(Tracker, "look", look_and_kill)
+    state, found, screen = sweep([spec], execution={"checkpoint_seconds": 0})
+    assert (state.finished, state.failed) == (1, 0)
+    assert found[spec.trial_id] == ("finished", undisturbed()[-1][1])
+    assert any("starts again from its checkpoint" in event for event in screen.events)
+
+
+@pytest.fixture
+def processes_named():
+    """Return the processes whose title begins with a name."""
+
+    def find(name):
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                if path.read_text().startswith(name):
+                    found.append(int(path.parent.name))
+        return found
+
+    return find
+
+
+def test_tune_that_gives_up_is_started_again(sweep, grid, monkeypatch, expected):
+    specs = grid(["fedavg"], [0])
+    fit, calls = launch._fit, []
+
+    def give_up_first(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise RuntimeError("Caught unexpected exception")
+        fit(*arguments)
+
+    monkeypatch.setattr(launch, "_fit", give_up_first)
+    _, found, screen = sweep(specs)
+    assert found == expected(specs)
+    assert any("Tune gave up" in event for event in screen.events)
+
+
+@pytest.mark.parametrize(
+    ("execution", "told"),
+    [
+        ({"client_gpus": 1.0}, "no node has room for an actor of 1 CPU and 1 GPU"),
+        ({"client_cpus": 3.0}, "no node has room for an actor of 3 CPU and 0 GPU"),
+        ({"actors": 3}, "3 actors of 1 CPU and 0 GPU do not fit: the cluster holds 2"),
+    ],
+)
+def test_room_that_there_will_never_be(execution, told, sweep, grid):
+    with pytest.raises(UserError, match=told):
+        sweep(grid(["fedavg"], [0]), execution=execution)
+
+
+def test_data_set_that_is_not_there_is_told_before_anything_runs(sweep, tiny_spec, tmp_path):
+    with pytest.raises(UserError, match="cifar10"):
+        sweep([tiny_spec("fedavg", dataset="cifar10")])
+    assert not (tmp_path / "sweep" / "trials").exists()
+
+
+def test_search_stops_trials_without_promise_and_leaves_them_stopped(sweep, tiny_spec):
+    rates = [0.1, 0.05, 1e-6, 1e-7]
+    specs = [
+        tiny_spec("fedavg", model="mlp", rounds=40, sampling_rate=1.0, optimizer={"lr": rate})
+        for rate in rates
+    ]
+    state, found, _ = sweep(specs, stopping=Stopping("asha", "accuracy"))
+    statuses = [found[spec.trial_id][0] for spec in specs]
+    assert statuses[0] == "finished"
+    assert set(statuses) <= {"finished", "stopped"}
+    assert (state.finished, state.left) == (4, 0)
+    again = sweep(specs, stopping=Stopping("asha", "accuracy"))
+    assert again[2].started == 0
+
+
+def test_folder_shows_the_sweep_from_outside(sweep, grid, tmp_path):
+    sweep(grid(["fedavg"], [0]))
+    seen = observe(tmp_path / "sweep")
+    assert not seen.is_driven
+    assert (seen.state.finished, seen.state.left) == (1, 0)
+    timing = standing(tmp_path / "sweep", timing=True)["timing"]
+    assert timing["client_actors"] == 1
+    assert 0 < timing["training_seconds"] < timing["wall_clock_seconds"]
