@@ -93,7 +93,7 @@ def times(coefficients: Vector, terms: Vector) -> float:
 
 
 class Played(NamedTuple):
-    """What was seen in a round: the terms of messages and work, and the counts for one client."""
+    """A round of two clients: the terms of one client's messages and work, the counts of both."""
 
     message_terms: Vector
     image_terms: Vector
