@@ -7,6 +7,7 @@ paper prints no batch size, and does not say how a scenario's partition was draw
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from math import isnan, nan
 from typing import Any, Literal
 
@@ -57,51 +58,54 @@ def compare(runs: pd.DataFrame) -> pd.DataFrame:
     difference (ours - published), within (see WITHIN; empty where nothing can be said), differs
     (in words).
     """
-    printed = _printed()
     grouped = runs.groupby(["setting", "label"], sort=False, observed=True)
-    rows = [_row(str(setting), str(label), rows, printed) for (setting, label), rows in grouped]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(
+        {"setting": setting, "label": label, **_row(rows)} for (setting, label), rows in grouped
+    )
 
 
-def _printed() -> pd.DataFrame:
-    """Return each printed run once, from the first table that has it, if its setting is known."""
+@cache
+def _printed() -> Mapping[str, list[pd.DataFrame]]:
+    """Return the printed runs of each method, a frame a setting, as far as that is known.
+
+    A run that several tables print is taken from the first of them.
+    """
     frame = published.runs().dropna(subset=["clients"])
-    return frame.drop_duplicates([*SAME, *CELL, "method"])
+    frame = frame.drop_duplicates([*SAME, *CELL, "method"])
+    found: dict[str, list[pd.DataFrame]] = {}
+    for (method, _), rows in frame.groupby(["method", "setting"], sort=False):
+        found.setdefault(str(method), []).append(rows)
+    return found
 
 
-def _row(setting: str, label: str, ours: pd.DataFrame, printed: pd.DataFrame) -> dict[str, Any]:
-    theirs = printed[printed["method"] == ours["method"].iloc[0]]
-    differs, nearest = _nearest(ours.iloc[0], theirs)
+def _row(ours: pd.DataFrame) -> dict[str, Any]:
+    differs, nearest = _nearest(ours.iloc[0])
     pairs = ours.merge(nearest, on=CELL, suffixes=("", "_printed"))
     pairs = pairs.dropna(subset=["accuracy", "accuracy_printed"])
     if not differs and pairs.empty:
         differs = [_no_cell(ours, nearest)]
-    found = pairs if not differs else None
-    mine = ours["accuracy"] if found is None else found["accuracy"]
-    other = nearest["accuracy"] if found is None else found["accuracy_printed"]
-    difference = nan if found is None else mine.mean() - other.mean()
+    if differs:
+        pairs = pairs.iloc[:0]
+    mine = ours["accuracy"] if differs else pairs["accuracy"]
+    other = nearest["accuracy"] if differs else pairs["accuracy_printed"]
     return {
-        "setting": setting,
-        "label": label,
         "ours": mine.mean(),
         "ours_std": mine.std(),
         "published": other.mean(),
         "published_std": other.std(),
-        "cells": 0 if found is None else len(found),
-        "difference": difference,
-        "within": "" if found is None else _within(mine, other, nearest["accuracy"].dropna()),
+        "cells": len(pairs),
+        "difference": nan if differs else mine.mean() - other.mean(),
+        "within": "" if differs else _within(mine, other, nearest["accuracy"].dropna()),
         "differs": "; ".join(differs),
     }
 
 
-def _nearest(run: "pd.Series[Any]", theirs: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:
+def _nearest(run: "pd.Series[Any]") -> tuple[list[str], pd.DataFrame]:
     """Return in what the nearest printed setting differs, and its cells."""
-    if theirs.empty:
-        return [f"the paper has no {run['method']}"], theirs
-    options = [
-        (_differences(run, rows.iloc[0]), rows)
-        for _, rows in theirs.groupby(SAME, sort=False, dropna=False)
-    ]
+    if run["method"] not in _printed():
+        nothing = pd.DataFrame({name: [] for name in [*CELL, "accuracy"]})
+        return [f"the paper has no {run['method']}"], nothing
+    options = [(_differences(run, rows.iloc[0]), rows) for rows in _printed()[run["method"]]]
     differs, rows = min(options, key=lambda option: len(option[0]))
     return differs + _other_hyperparameters(run), rows
 
