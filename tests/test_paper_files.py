@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -115,6 +116,12 @@ def test_every_assumption_is_told():
         assert "64 is assumed" in experiment.description, name
     for name in ("c2_c3", "500_client", "100_vit_model", "ablation"):
         assert "assumed" in EXPERIMENTS[name].description.replace("64 is assumed", "")
+
+
+def test_a_table_is_read_in_no_time():
+    began = time.process_time()
+    assert len(load(paper_files()["cifar10_10_5_1"]).cells) == 70
+    assert time.process_time() - began < 0.5
 
 
 def test_curves_are_runs_of_the_tables():

@@ -35,7 +35,8 @@ def scaled(
     """Return the same grid with small images, a small model, few rounds and fewer clients.
 
     Methods, hyperparameters, scenarios, seeds and the kind of partition stay. Images are generated,
-    or come from the .npz file given as dataset. Cells that fall together are kept once.
+    or come from the .npz file given as dataset. Cells that fall together are kept once; labels are
+    still those of the full grid.
     """
     if scale != "small":
         raise unknown("scale", scale, ["small"])
