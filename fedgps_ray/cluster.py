@@ -89,8 +89,13 @@ def start(address: str | None) -> None:
 
 
 def _knock(address: str) -> None:
-    """Find out at once that nobody is there; Ray itself tries for a long time."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    """Find out at once whether anybody is there; Ray itself tries for a long time."""
+    if address.startswith("ray://"):
+        raise UserError(
+            f"--address {address}: Ray Client is not supported, as the live view and Ctrl-C could"
+            " not reach what runs there; use HOST:PORT on one of its nodes, or `ray job submit`"
+        )
+    host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():
         return
     try:

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from fedgps_ray.data.datasets import Dataset
 from fedgps_ray.data.partition import index_sha256
-from fedgps_ray.errors import ClientFailed, Stopped
+from fedgps_ray.errors import ClientFailed, Stopped, UserError
 from fedgps_ray.events import Event, Row, Started
 from fedgps_ray.results import files
 from fedgps_ray.results.store import ENDED, TrialStore
@@ -82,7 +82,7 @@ class _Trial:
             self.store.add(stop.row, [])
             self.store.note(diverged=str(stop))
             yield stop.row
-        except ClientFailed as failure:
+        except (ClientFailed, UserError) as failure:
             self.store.note(error=str(failure))
             raise
         except (KeyboardInterrupt, GeneratorExit, Stopped):
@@ -131,12 +131,17 @@ class _Trial:
         self.next_save = time.monotonic() + self.execution.checkpoint_seconds
 
     def _end(self, status: str) -> None:
-        self.store.flush()
-        if status in ENDED:
-            self._write_model()
-        elif self.last is not self.saved:
-            self._save()
-        self.store.note(status=status, summary=summary(self.store.rows))
+        try:
+            self.store.flush()
+            if status in ENDED:
+                self._write_model()
+            elif self.last is not self.saved:
+                self._save()
+        except UserError:
+            status = "failed"
+            raise
+        finally:
+            self.store.note(status=status, summary=summary(self.store.rows))
         if status in ENDED:  # only now: killed before, the trial would start from the first round
             shutil.rmtree(self.store.checkpoints, ignore_errors=True)
 

@@ -422,3 +422,30 @@ def test_a_folder_of_another_spec_is_not_touched(tmp_path):
     with pytest.raises(UserError, match="belongs to another spec"):
         rows_of(spec, tmp_path)
     assert {p.name: p.read_bytes() for p in path.parent.iterdir() if p.is_file()} == before
+
+
+def test_full_disk_ends_the_trial_and_names_the_path(tmp_path, monkeypatch):
+    spec = spec_of("fedavg")
+    write, full = files.write, []
+
+    def no_space(path, fill):
+        if full and path.suffix == ".safetensors":
+            raise UserError(f"cannot write {path}: No space left on device")
+        write(path, fill)
+
+    monkeypatch.setattr(files, "write", no_space)
+    trial = run_trial(spec, ExecutionSpec(out=tmp_path, actors=0, checkpoint_seconds=0))
+    rows = [next(trial) for _ in range(3)][1:]
+    full.append(True)
+    with pytest.raises(UserError, match=r"cannot write .*checkpoint.*No space left"):
+        list(trial)
+    folder = TrialStore(tmp_path, spec).folder
+    info = read_trial(folder)
+    assert info["status"] == "failed"
+    assert "No space left" in info["error"]
+    assert len(pd.read_parquet(folder / "rounds.parquet")) >= len(rows)
+    full.clear()
+    again = list(run_trial(spec, ExecutionSpec(out=tmp_path, actors=0)))
+    whole = list(run_trial(spec, ExecutionSpec(out=tmp_path / "other", actors=0)))
+    assert again[-1]["weights_sha256"] == whole[-1]["weights_sha256"]
+    assert again[0].rounds_done >= 2

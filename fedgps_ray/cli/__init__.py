@@ -9,6 +9,7 @@ from rich.markup import escape
 # isort: off
 from fedgps_ray.cli import trials
 from fedgps_ray.cli import sweeps
+from fedgps_ray.cli import reporting
 from fedgps_ray.cli import papers
 from fedgps_ray.cli import listing
 from fedgps_ray.cli import checking
@@ -17,7 +18,7 @@ from fedgps_ray.cli import checking
 from fedgps_ray.cli.app import app, err
 from fedgps_ray.errors import ClientFailed, UserError
 
-__all__ = ["app", "checking", "listing", "main", "papers", "sweeps", "trials"]
+__all__ = ["app", "checking", "listing", "main", "papers", "reporting", "sweeps", "trials"]
 
 
 def _interrupt(*_: object) -> None:

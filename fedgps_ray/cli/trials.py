@@ -1,4 +1,4 @@
-"""Commands about trials: run, resume, partition, report."""
+"""Commands about trials: run, resume, partition."""
 
 import json
 import shlex
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from fedgps_ray.cli import options
 from fedgps_ray.cli.app import Json, app, err, out, pairs, writing
@@ -190,26 +189,6 @@ def partition(  # noqa: PLR0913
     out.print(heatmap.table(counts, data.class_names))
     rows = {k.replace("_", " "): f"{v:.4g}" for k, v in figures.items()} | facts | {"figure": png}
     out.print(pairs({key: str(value) for key, value in rows.items()}))
-
-
-@app.command(epilog="Example: fedgps-ray report runs/default")
-def report(
-    folder: Annotated[Path, typer.Argument(help="A results folder.")], as_json: Json = False
-) -> None:
-    """Compare the trials of a folder in a table, and write it to report.md there."""
-    from analysis import tables
-    from analysis.load import trials
-
-    frame = trials(folder)
-    if as_json:
-        print(frame.to_json(orient="records"))
-        return
-    shown = Table(*tables.HEADER)
-    for line in tables.comparison(frame):
-        shown.add_row(*line)
-    out.print(shown)
-    written = writing(folder, lambda: tables.write_report(frame, folder))
-    out.print(f"report: {written}", soft_wrap=True)
 
 
 def _run_and_show(spec: "TrialSpec", execution: "ExecutionSpec", anew: bool, as_json: bool) -> None:

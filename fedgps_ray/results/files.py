@@ -1,5 +1,6 @@
 """Files that are complete or absent: written beside, flushed to disk, renamed."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -8,20 +9,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from safetensors import SafetensorError
+
 from fedgps_ray.errors import UserError
+
+_MASK = os.umask(0)  # there is no way to only look at it
+os.umask(_MASK)
 
 
 def write(path: Path, fill: Callable[[Path], None]) -> None:
     """Let fill write a temporary file, then put it in place in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         fill(beside)
+        beside.chmod(0o666 & ~_MASK)  # some writers choose a mode of their own
         _flush(beside)
         beside.replace(path)
+        _flush(path.parent)
+    except (OSError, SafetensorError) as problem:  # what was there before is still whole
+        raise UserError(f"cannot write {path}: {problem}") from None
     finally:
-        beside.unlink(missing_ok=True)
-    _flush(path.parent)
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
 
 
 def _flush(path: Path) -> None:

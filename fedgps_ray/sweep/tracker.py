@@ -7,6 +7,7 @@ from typing import Any
 import ray
 from ray import tune
 
+from fedgps_ray.errors import UserError
 from fedgps_ray.results.store import ENDED, TrialStore, read_trial
 from fedgps_ray.spec import ExecutionSpec
 from fedgps_ray.sweep.ledger import STOPPED, Cell, Ledger
@@ -75,10 +76,13 @@ class Tracker:
         self.state.failures[trial_id] = reason
         self._end(trial_id)
         self.state.failed += 1
-        store = TrialStore(self.ledger.folder, self.specs[trial_id])
-        store.open(self.execution)
-        store.note(status="failed", error=reason)
         self.tell(f"{self._label(trial_id)} failed: {reason.splitlines()[0]}")
+        store = TrialStore(self.ledger.folder, self.specs[trial_id])
+        try:
+            store.open(self.execution)
+            store.note(status="failed", error=reason)
+        except UserError as problem:  # an exception here would end the whole sweep
+            self.tell(str(problem))
 
     def ended(self, trial_id: str) -> None:
         """Note that a trial has come to its end."""

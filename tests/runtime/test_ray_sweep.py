@@ -127,7 +127,7 @@ def test_dead_trial_continues_from_its_checkpoint(
     def look_and_kill(self):
         look(self)
         if marker.exists() and not go.exists():
-            for pid in processes_named("ray::SweepTrial"):
+            for pid in processes_named("ray::ResourceTrainable"):
                 os.kill(pid, signal.SIGKILL)
             go.touch()
 
