@@ -7,7 +7,7 @@ counted), `spent` (the whole run's cost) and `speedup` (FedAvg's cost over the r
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -73,20 +73,24 @@ def percent(shares: "pd.Series[Any]") -> "pd.Series[float]":
 # --- names ----------------------------------------------------------------------------------------
 
 
-def labels(frame: pd.DataFrame) -> "pd.Series[str]":
-    """Return the method of each row, with the values in which its variants differ."""
-    made: dict[tuple[str, str], str] = {}
-    for method, variants in frame.groupby("method", observed=True)["variant"]:
-        made |= _variant_labels(str(method), list(variants.unique()))
+def labels(frame: pd.DataFrame, within: Sequence[str] = SETTING) -> "pd.Series[str]":
+    """Return the method of each row, with the values in which its variants differ.
+
+    What differs only from setting to setting, such as options of the partition, is not shown.
+    """
+    parsed = {text: json.loads(text) for text in frame["variant"].unique()}
+    names: dict[str, set[str]] = {}
+    groups = frame.groupby(["method", *within], observed=True, dropna=False)["variant"]
+    for (method, *_), texts in groups:
+        names.setdefault(str(method), set()).update(_differing([parsed[t] for t in texts.unique()]))
     pairs = zip(frame["method"].astype(str), frame["variant"], strict=True)
-    return pd.Series([made[pair] for pair in pairs], index=frame.index, dtype="str")
+    made = [_label(method, parsed[text], sorted(names[method])) for method, text in pairs]
+    return pd.Series(made, index=frame.index, dtype="str")
 
 
-def _variant_labels(method: str, texts: list[str]) -> dict[tuple[str, str], str]:
-    parsed = {text: json.loads(text) for text in texts}
-    names = sorted({name for variant in parsed.values() for name in variant})
-    differing = [name for name in names if len({_shown(v, name) for v in parsed.values()}) > 1]
-    return {(method, text): _label(method, parsed[text], differing) for text in texts}
+def _differing(variants: Sequence[Mapping[str, Any]]) -> set[str]:
+    names = {name for variant in variants for name in variant}
+    return {name for name in names if len({_shown(variant, name) for variant in variants}) > 1}
 
 
 def _label(method: str, variant: Mapping[str, Any], names: list[str]) -> str:

@@ -108,15 +108,14 @@ def runs(*tables: str) -> pd.DataFrame:
     """
     for name in set(tables).difference(names()):
         raise unknown("table", name, names())
-    frame = _named(_read("results"))
-    if tables:
-        frame = frame[frame["table"].isin(tables)]
-    return pd.concat([_runs(rows) for _, rows in frame.groupby("table", sort=False)])
+    return pd.concat([_runs(name) for name in names() if name in (tables or names())])
 
 
-def _runs(printed: pd.DataFrame) -> pd.DataFrame:
+@cache
+def _runs(table: str) -> pd.DataFrame:
     """Return one table's cells as runs."""
-    frame = printed.rename(columns=RENAMED)
+    printed = _named(_read("results"))
+    frame = printed[printed["table"] == table].rename(columns=RENAMED)
     frame["scenario"] = frame["scenario"].fillna(1).astype(int)  # one table names none
     frame["trial_id"] = [f"{row.table}/{row.Index}" for row in frame.itertuples()]
     frame["status"] = frame["status"].map({"ok": "finished", "failed": "failed"})
@@ -191,6 +190,7 @@ def tables() -> dict[str, Table]:
     return {name: _table(name) for name in names()}
 
 
+@cache
 def _table(name: str) -> Table:
     frame = runs(name)
     if name in SMALL:

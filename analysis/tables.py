@@ -20,6 +20,7 @@ Row = Mapping[Hashable, Any]
 HEADER = ["method", "status", "best", "last", "mean of last ten", "MB up", "MB down", "seconds"]
 ABSENT, DASH, RUNNING, PARTIAL = "—", "-", "…", "†"
 MEAN = "mean ± std"
+WEIGHTING = "method.weighting"
 LEGEND = {
     ABSENT: f"{ABSENT}: no result.",
     DASH: f"{DASH}: the run diverged or failed.",
@@ -343,17 +344,22 @@ def _direction(name: str, sent: Sequence[tuple[float, float, str]]) -> list[Colu
 
 def hyperparameters(trials: pd.DataFrame) -> Table:
     """Return what each method ran with: optimizer, weighting, and its own hyperparameters."""
-    frame = trials.assign(label=metrics.labels(trials)).drop_duplicates("label")
+    frame = trials.assign(variant=trials["variant"].map(_of_method))
+    frame = frame.assign(label=metrics.labels(frame, within=[])).drop_duplicates("label")
     names = metrics.order(frame)
     variants = {row["label"]: json.loads(row["variant"]) for _, row in frame.iterrows()}
     shared = [name for variant in variants.values() for name in variant if "optimizer." in name]
-    common = [*dict.fromkeys([*shared, "method.weighting"])]
     columns = [
         Column((_last(key),), [Cell(_plain(variants[name].get(key))) for name in names])
-        for key in common
+        for key in [*dict.fromkeys(shared), WEIGHTING]
     ]
     own = Column(("of the method",), [Cell(_own(variants[name])) for name in names])
     return assemble("hyperparameters", names, [*columns, own])
+
+
+def _of_method(variant: str) -> str:
+    found = json.loads(variant)
+    return json.dumps({n: v for n, v in found.items() if n.startswith(("method.", "optimizer."))})
 
 
 def _last(name: str) -> str:
@@ -369,7 +375,7 @@ def _own(variant: Mapping[str, Any]) -> str:
     own = {
         name: value
         for name, value in variant.items()
-        if name.startswith("method.") and name != "method.weighting"
+        if name.startswith("method.") and name != WEIGHTING
     }
     return ", ".join(f"{_last(name)} {_plain(value)}" for name, value in own.items()) or "none"
 

@@ -188,12 +188,25 @@ def test_variants_are_told_apart_by_what_differs():
         ("fedgps", {"method.rho": 0.3, "method.goal": False, "optimizer.lr": 0.01}),
         ("fedavg", {"optimizer.lr": 0.1}),
     ]
-    frame = pd.DataFrame([{"method": m, "variant": json.dumps(v)} for m, v in variants])
-    assert metrics.labels(frame).tolist() == [
+    rows = [{"method": m, "variant": json.dumps(v), **SETTINGS} for m, v in variants]
+    assert metrics.labels(pd.DataFrame(rows)).tolist() == [
         "fedgps (goal=true, rho=0.5)",
         "fedgps (goal=true, rho=0.3)",
         "fedgps (goal=false, rho=0.3)",
         "fedavg",
+    ]
+
+
+def test_what_differs_between_settings_is_not_a_variant():
+    rows = [
+        {"variant": '{"partition.mode": "feasible", "optimizer.lr": 0.01}', **SETTINGS},
+        {"variant": '{"partition.extra": 2, "optimizer.lr": 0.1}', **SETTINGS, "partition": "iid"},
+    ]
+    frame = pd.DataFrame(rows).assign(method="fedavg")
+    assert metrics.labels(frame).tolist() == ["fedavg", "fedavg"]
+    assert metrics.labels(frame, within=[]).tolist() == [
+        "fedavg (lr=0.01, extra=null, mode=feasible)",
+        "fedavg (lr=0.1, extra=2, mode=null)",
     ]
 
 

@@ -258,9 +258,9 @@ def test_all_pairs_or_those_with_a_reference():
 def test_what_few_blocks_cannot_show():
     five = pairwise(table(a=[1, 2, 3, 4, 5], b=[2, 3, 4, 5, 7]))
     assert "5 blocks cannot go below p = 0.0625 (two-sided)" in five.attrs["caveats"][0]
-    many = {f"m{index}": np.arange(8) * (index + 1.0) for index in range(5)}
-    eight = pairwise(table(**many)).attrs["caveats"]
-    assert "correction for 10 pairs multiplies the smallest by 10" in eight[0]
+    many = {f"m{index}": np.arange(7) * (index + 1.0) for index in range(4)}
+    seven = pairwise(table(**many)).attrs["caveats"]  # 6 * 2 / 2^7 = 0.09
+    assert "correction for 6 pairs multiplies the smallest by 6" in seven[0]
     enough = pairwise(table(a=range(12), b=range(1, 13)))
     assert enough.attrs["caveats"] == []
 

@@ -361,6 +361,12 @@ def test_what_each_method_ran_with():
     ]
 
 
+def test_hyperparameters_of_all_settings_are_shown():
+    variants = ['{"optimizer.lr": 0.1, "threads": 1}', '{"optimizer.lr": 0.2, "threads": 2}']
+    table = hyperparameters(pd.DataFrame({"method": "fedavg", "variant": variants}))
+    assert [row[0].text for row in table.rows] == ["fedavg (lr=0.1)", "fedavg (lr=0.2)"]
+
+
 def test_a_cell_without_a_number_is_never_best():
     cells = [Cell(">100"), Cell("5", 5.0), Cell("7", 7.0), Cell("1 †", 1.0, "partial")]
     table = assemble("", list("abcd"), [Column(("x",), cells, "lower")])
