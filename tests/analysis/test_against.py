@@ -135,10 +135,13 @@ def test_the_table(tmp_path):
     add(tmp_path, 90.0, method="fedgps", scenario=1)
     add(tmp_path, 86.0, method="fedgps", scenario=3)
     add(tmp_path, 80.0, method="fedavg", optimizer={"lr": 0.5})
+    add(tmp_path, 10.0, method="vhl", status="running")
     table = against.against_paper(load.trials(tmp_path), load.rounds(tmp_path))
     texts = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
     assert texts["fedgps"] == ["88.00 ± 2.83", "89.05 ± 1.79", "-1.05", "2", "within", ""]
     assert texts["fedavg"][2:] == ["—", "0", "—", "lr 0.5 instead of 0.01"]
+    assert texts["vhl"][0] == "—"
+    assert texts["vhl"][-1] == "no run of ours has a result"
     assert table.notes[0] == against.WITHIN
 
 
