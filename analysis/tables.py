@@ -259,8 +259,6 @@ def by_seed(runs: pd.DataFrame) -> Table:
 def by_setting(runs: pd.DataFrame, columns: Sequence[str]) -> Table:
     """Return methods by the values of some columns of the setting, such as ["clients"]."""
     names = metrics.order(runs)
-    for value, rows in runs.groupby(list(columns), dropna=False):
-        _no_mixture(columns, value, rows)
     found = [
         _setting_column(columns, value, rows, names)
         for value, rows in runs.groupby(list(columns), dropna=False)
@@ -290,6 +288,7 @@ def _no_mixture(columns: Sequence[str], value: Any, rows: pd.DataFrame) -> None:
 def _setting_column(
     columns: Sequence[str], value: tuple[Any, ...], rows: pd.DataFrame, names: Sequence[str]
 ) -> Column:
+    _no_mixture(columns, value, rows)
     heads = tuple(
         metrics.text(column, one) if pd.notna(one) else f"no {column}"
         for column, one in zip(columns, value, strict=True)
