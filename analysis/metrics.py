@@ -204,15 +204,21 @@ def _hits(rounds: pd.DataFrame, frame: pd.DataFrame) -> Any:
 
 
 def average_seeds(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a (setting, scenario, label); a failed or unfinished seed leaves it empty."""
-    keys = ["setting", "scenario", "label"]
-    grouped = frame.groupby(keys, sort=False, observed=True)
-    return grouped.agg(
+    """Return one row a (setting, scenario, label).
+
+    A seed that failed, has not finished, or is missing though other labels have it leaves the
+    accuracy empty.
+    """
+    keys = ["setting", "scenario"]
+    grouped = frame.groupby([*keys, "label"], sort=False, observed=True)
+    averages = grouped.agg(
         method=("method", "first"),
         status=("status", _worst),
         accuracy=("accuracy", lambda values: values.mean(skipna=False)),
-        seeds=("seed", "size"),
+        seeds=("seed", "nunique"),
     ).reset_index()
+    wanted = averages.groupby(keys, observed=True)["seeds"].transform("max")
+    return averages.assign(accuracy=averages["accuracy"].where(averages["seeds"] == wanted))
 
 
 def _worst(statuses: "pd.Series[str]") -> str:

@@ -138,10 +138,10 @@ def _known(rows: Sequence[Row], name: str) -> list[float]:
 
 
 def _absent(rows: Sequence[Row]) -> Cell:
-    if not rows:
-        return Cell(ABSENT, mark="missing")
-    failed = any(row["status"] in metrics.FAILED for row in rows)
-    return Cell(DASH if failed else RUNNING, mark="missing")
+    statuses = {row["status"] for row in rows}
+    if statuses & {*metrics.FAILED}:
+        return Cell(DASH, mark="missing")
+    return Cell(ABSENT if statuses <= {"finished"} else RUNNING, mark="missing")
 
 
 def _cost(rows: Sequence[Row], of: int) -> Cell:
@@ -272,12 +272,16 @@ def _words(columns: Sequence[str]) -> list[str]:
 
 def _shared(runs: pd.DataFrame) -> str:
     """Return in words what all runs have in common."""
-    same = {name: runs[name].iloc[0] for name in metrics.SETTING if runs[name].nunique() == 1}
+    same = {name: runs[name].iloc[0] for name in metrics.SETTING if _same(runs[name])}
     return f"All: {metrics.describe({**dict.fromkeys(metrics.SETTING), **same})}."
 
 
+def _same(values: "pd.Series[Any]") -> bool:
+    return values.nunique(dropna=False) == 1
+
+
 def _no_mixture(columns: Sequence[str], value: Any, rows: pd.DataFrame) -> None:
-    mixed = [name for name in metrics.SETTING if rows[name].nunique(dropna=False) > 1]
+    mixed = [name for name in metrics.SETTING if not _same(rows[name])]
     if mixed:
         raise UserError(
             f"the runs with {', '.join(_words(columns))} = {', '.join(map(str, value))} also"

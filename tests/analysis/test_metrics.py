@@ -284,3 +284,11 @@ def test_a_seed_without_result_leaves_its_scenario_without_one(status, worst):
     assert averages["accuracy"].isna().tolist() == [False, True]
     assert averages["status"].tolist() == ["finished", worst]
     assert metrics.mean_std(frame)["n"].tolist() == [1]
+
+
+def test_a_seed_that_only_others_have_leaves_a_scenario_without_average():
+    frame = runs(*GRID, trial("fedgps", [0.9]), trial("fedgps", [0.9], seed=1))
+    frame = frame[~((frame["method"] == "fedgps") & (frame["seed"] == 1))]
+    averages = metrics.average_seeds(frame).set_index(["label", "scenario"])["accuracy"]
+    assert averages.loc["fedavg"].tolist() == [20, 60]
+    assert averages.loc["fedgps"].isna().tolist() == [True]

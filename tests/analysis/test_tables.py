@@ -209,6 +209,15 @@ def test_seeds_are_averaged_within_a_scenario():
     assert "Cells are means over 2 seeds." in table.notes
 
 
+def test_a_mean_without_all_seeds_is_told_and_not_compared():
+    both = [run("fedavg", 50.0, scenario=s, seed=r) for s in (1, 2) for r in (0, 1)]
+    rows = [run("vhl", 90.0), run("vhl", 80.0, scenario=2), run("vhl", 80.0, scenario=2, seed=1)]
+    table = by_scenario(frame(*both, *rows))
+    assert texts(table)[1] == ["vhl", "90.00 †", "80.00 ± 0.00", "80.00 †"]
+    table = by_scenario(frame(*both, *rows[:2]))
+    assert texts(table)[1] == ["vhl", "90.00 †", "80.00 †", "—"]
+
+
 @pytest.mark.parametrize(
     ("cost", "amount", "head", "text"),
     [
@@ -284,9 +293,10 @@ def test_several_columns_stand_above_one_another():
 
 
 def test_a_column_with_and_without_a_value():
-    rows = [run("fedavg", 1.0), run("fedavg", 2.0, partition="iid", alpha=None)]
+    rows = [run("fedavg", 1.0), run("fedavg", 2.0, alpha=None)]
     table = by_setting(frame(*rows), ["alpha"])
     assert [head.text for head in table.header[0]][1:] == ["alpha 0.1", "no alpha"]
+    assert "alpha" not in table.notes[0]
 
 
 def test_settings_are_not_mixed_in_a_cell():
