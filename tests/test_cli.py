@@ -358,14 +358,13 @@ def test_report_compares_and_writes(fedgps):
     fedgps(*RUN, "--lr", "1e30")
     result = fedgps("report", "runs/default")
     assert result.code == 0
-    assert "finished" in result.out
-    assert "diverged" in result.out
-    assert "report: runs/default/report.md" in result.out
-    written = Path("runs/default/report.md").read_text()
-    assert written.count("| fedavg |") == 2
-    rows = fedgps("report", "runs/default", "--json").json
-    assert sorted(row["status"] for row in rows) == ["diverged", "finished"]
-    assert {row["method"] for row in rows} == {"fedavg"}
+    assert "report: runs/default/report/report.html" in result.out
+    page = Path("runs/default/report/report.html").read_text()
+    assert "diverged" in page
+    told = fedgps("report", "runs/default", "--json").json
+    assert told["report"] == "runs/default/report/report.html"
+    assert sorted(row["status"] for row in told["trials"]) == ["diverged", "finished"]
+    assert {row["method"] for row in told["trials"]} == {"fedavg"}
 
 
 # --- bad input ----------------------------------------------------------------------------------
@@ -409,19 +408,19 @@ WRONG = [  # command, and what its message must name
     ),
     ("run --set rho", "--set rho: expected KEY=VALUE, such as --set method.rho=0.3"),
     ("run --set rho=1", "unknown setting 'rho'"),
-    ("run --set =1", "unknown setting ''"),
+    ("run --set =1", "--set =1: expected KEY=VALUE"),
     ("run --set method.roh=1", "unknown setting of fedgps 'roh'. Did you mean 'rho'?"),
     ("run --set method.rho=fast", "method.rho: must be a valid number"),
     ("run --set rounds.more=1", "rounds: must be a valid integer"),
     ("run --set model.deep=1", "unknown model"),
     ("run --set optimizer.lrr=1", "unknown setting of optimizer 'lrr'. Did you mean 'lr'?"),
     ("run --set surrogate=noize", "unknown surrogate 'noize'. Did you mean 'noise'?"),
-    ("run --set surrogate=gone.npz", "no file gone.npz"),
+    ("run --set surrogate=gone.npz", "gone.npz"),
     ("run --set a.b.c=1", "unknown setting 'a'"),
     ("run --actors some", "--actors some: expected auto, 0, or a number of actors"),
     ("run --device tpu", "--device tpu: use auto, cpu or cuda"),
     ("run --checkpoint-seconds -1", "checkpoint_seconds: must be greater than or equal to 0"),
-    ("run --dataset gone.npz", "no file gone.npz; .npz files in .: none"),
+    ("run --dataset gone.npz", "gone.npz; .npz files in "),
     ("run --dataset npz", "data set 'npz' is given by the path of its file, such as images.npz"),
     ("run --actors 0 --dataset cifar10 --data-dir nowhere", "cifar"),
     (
@@ -433,6 +432,19 @@ WRONG = [  # command, and what its message must name
     ("resume gone", "no trials in gone"),
     ("report empty", "no trials in empty: expected trials/*/trial.json there"),
     ("report gone", "no trials in gone"),
+    ("report", "name a results folder"),
+    ("report gone --against code", "unknown comparison 'code'"),
+    ("sweep gone.toml", "gone.toml"),
+    ("sweep empty", "empty"),
+    ("watch gone", "there is no folder gone"),
+    ("watch empty", "no trials in empty"),
+    ("status gone", "no trials in gone"),
+    ("paper run cifar10_10_5_2", "Did you mean 'cifar10_10_5_"),
+    ("paper run cifar10_10_5_1 --scale tiny", "unknown scale 'tiny'"),
+    ("paper run cifar10_10_5_1 --rounds 3", "--rounds are for --scale small"),
+    ("paper run cifar10_10_5_1 --reuse gone", "--reuse gone: there is no such folder"),
+    ("paper run cifar10_10_5_1 --actors 0", "--actors 0: a sweep runs on Ray"),
+    ("paper write cifar10_10_5_1 --out empty", "empty exists already"),
     ("partition --alpha 0", "partition.alpha: must be greater than 0, got 0"),
     ("partition --alpha 1 --partition iid", "--alpha 1.0 is for --partition dirichlet, not iid"),
     ("partition --dataset digit", "unknown data set 'digit'. Did you mean 'digits'?"),
@@ -560,7 +572,7 @@ def test_a_report_of_trials_that_never_began(fedgps, monkeypatch):
         fedgps(*RUN)
     result = fedgps("report", "runs/default")
     assert result.code == 0
-    assert "interrupted" in result.out
+    assert "the run has not finished" in words_of(result.out)
 
 
 def test_what_is_not_a_users_mistake_is_not_hidden(fedgps, monkeypatch):

@@ -1,6 +1,5 @@
 """Options of the commands to specs."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,41 +45,12 @@ CheckpointSeconds = Annotated[float | None, typer.Option(help="Time between chec
 
 def trial(values: dict[str, Any], settings: list[str]) -> tuple["TrialSpec", dict[str, str]]:
     """Return the spec, and where the .npz files lie that it names by content."""
-    from fedgps_ray.data.datasets import npz_spec
-    from fedgps_ray.spec import trial_spec
+    from fedgps_ray.experiment import resolve
+    from fedgps_ray.experiment.tables import parse_setting, put
 
-    files: dict[str, str] = {}
     for setting in settings:
-        _set(values, setting)
-    if isinstance(values["dataset"], str) and values["dataset"].endswith(".npz"):
-        path = Path(values["dataset"]).expanduser()
-        found = npz_spec(path)
-        values["dataset"] = found
-        files[found.sha256] = str(path.resolve())
-    surrogate = values.get("surrogate")
-    if isinstance(surrogate, str) and surrogate.endswith(".npz"):
-        path = Path(surrogate).expanduser()
-        found = npz_spec(path)
-        values["surrogate"] = {"kind": "file", "file": found.file, "sha256": found.sha256}
-        files[found.sha256] = str(path.resolve())
-    return trial_spec(**values), files
-
-
-def _set(values: dict[str, Any], setting: str) -> None:
-    """Put key.part=value into nested tables."""
-    key, equals, text = setting.partition("=")
-    if not equals:
-        raise UserError(f"--set {setting}: expected KEY=VALUE, such as --set method.rho=0.3")
-    *parents, last = key.strip().split(".")
-    table = values
-    for parent in parents:
-        held = table.get(parent, {})
-        table[parent] = dict(held) if isinstance(held, dict) else {"name": held}
-        table = table[parent]
-    try:
-        table[last] = json.loads(text)
-    except json.JSONDecodeError:
-        table[last] = text
+        put(values, *parse_setting(setting))
+    return resolve(values)
 
 
 def partition(kind: str, alpha: float | None, classes_per_client: int | None) -> dict[str, Any]:

@@ -35,6 +35,7 @@ paper = typer.Typer(
 )
 app.add_typer(paper)
 
+FIGURES = ("ablation", "convergence", "divergence")  # not among the tables of results
 Name = Annotated[str, typer.Argument(help="A name of `fedgps-ray paper list`.")]
 
 
@@ -54,7 +55,7 @@ def list_(
     known: set[str] = set()
     rows, told = [], ""
     with err.status("reading the experiment files") as status:
-        for name, path in paper_files().items():
+        for name, path in sorted(paper_files().items(), key=lambda item: item[0] in FIGURES):
             status.update(f"{name}: counting" + ("" if no_estimate else " and measuring"))
             row, told = _row(name, path, known, None if no_estimate else gpu_speedup or 0.0)
             rows.append(row)
@@ -68,9 +69,15 @@ def list_(
         more = [] if no_estimate else [f"{row['gpu_hours']:,.0f}"]
         table.add_row(row["name"], row["title"], str(row["trials"]), str(row["new"]), *more)
     out.print(table)
-    out.print(f"{sum(row['trials'] for row in rows)} trials, {len(known)} distinct")
+    out.print(_totals([row for row in rows if row["name"] not in FIGURES], "the 19 tables"))
+    out.print(_totals(rows, "with the figures"))
     if told:
         out.print(escape(told), soft_wrap=True)
+
+
+def _totals(rows: list[dict[str, Any]], what: str) -> str:
+    trials, distinct = (sum(row[key] for row in rows) for key in ("trials", "new"))
+    return f"{what}: {trials} trials, {distinct} distinct"
 
 
 def _row(

@@ -44,7 +44,10 @@ def report(
             _measure_theory(folders, status)
         written = writing(where, lambda: _write(folders, where, against, theory, status))
     if as_json:
-        print(json.dumps({"report": str(written)}))
+        from analysis import load
+
+        rows = json.loads(load.trials(*folders).to_json(orient="records"))
+        print(json.dumps({"report": str(written), "trials": rows}))
         return
     _show(folders)
     out.print(escape(f"report: {written}"), soft_wrap=True)

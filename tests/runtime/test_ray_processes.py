@@ -15,7 +15,7 @@ import pytest
 
 from fedgps_ray.results.store import read_trial
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
 TRIAL = [
     *("--dataset", "digits", "--model", "mlp", "--method", "fedgps_cf"),
@@ -98,13 +98,18 @@ def descendants(session):
 
 def actors_of(session, kind="(Client|Server)"):
     """Return the processes of the session's actors."""
+    return actors_named(session, f"{kind}Actor")
+
+
+def actors_named(session, kind):
+    """Return the session's processes that are actors of a kind."""
     found = set()
     for pid in descendants(session):
         try:
             title = Path(f"/proc/{pid}/cmdline").read_text()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if re.match(f"ray::{kind}Actor", title):
+        if re.match(f"ray::{kind}", title):
             found.add(pid)
     return found
 
@@ -184,3 +189,79 @@ def test_killed_owner_takes_its_actors_along_and_resume_ends_the_trial(
     assert "continuing after round" in errors
     assert printed_hash(output) == final_hash
     until(lambda: not descendants(resumed.process.pid), 10)
+
+
+# --- sweeps --------------------------------------------------------------------------------------
+
+SWEEP = """
+name = "tiny"
+[base]
+dataset = "digits"
+model = "mlp"
+clients = 4
+sampling_rate = 0.5
+rounds = 40
+[grid]
+method = ["fedavg", "fedgps_cf"]
+seed = [0, 1]
+"""
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    """Write an experiment file of four trials."""
+    path = tmp_path / "tiny.toml"
+    path.write_text(SWEEP)
+    return path
+
+
+@pytest.fixture(scope="module")
+def undisturbed_sweep(tmp_path_factory, environment):
+    """Return the hashes of the sweep when nothing disturbs it."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    (folder / "tiny.toml").write_text(SWEEP)
+    command = ["sweep", str(folder / "tiny.toml"), "--out", str(folder / "runs")]
+    subprocess.run([*COMMAND, *command], env=environment, capture_output=True, check=True)
+    return sweep_hashes(folder / "runs")
+
+
+def sweep_hashes(out):
+    infos = [read_trial(folder) for folder in sorted(out.glob("trials/*"))]
+    assert {info["status"] for info in infos} == {"finished"}
+    return {info["trial_id"]: info["summary"]["weights_sha256"] for info in infos}
+
+
+def some_rounds_on_disk(out):
+    return any(out.glob("trials/*/checkpoint/round-*.json"))
+
+
+@pytest.mark.parametrize("victim", ["driver", "trial", "clients", "server", "terminated driver"])
+def test_sweep_ends_with_the_same_hashes_whatever_was_killed(
+    victim, start, experiment, tmp_path, until, undisturbed_sweep
+):
+    out = tmp_path / "runs"
+    command = ["sweep", str(experiment), "--out", str(out), "--checkpoint-seconds", "0"]
+    run = start(out, *command)
+    session = run.process.pid
+    until(lambda: some_rounds_on_disk(out) or run.process.poll() is not None, 90)
+    assert run.process.poll() is None, run.process.communicate()[1]
+    kinds = {"trial": "ResourceTrainable", "clients": "ClientActor", "server": "ServerActor"}
+    if victim in kinds:
+        for pid in actors_named(session, kinds[victim]):
+            os.kill(pid, signal.SIGKILL)
+        _, errors = run.process.communicate(timeout=110)
+        assert run.process.returncode == 0, errors
+    else:
+        (run.process.kill if victim == "driver" else run.process.terminate)()
+        _, errors = run.process.communicate(timeout=60)
+        assert run.process.returncode == (-signal.SIGKILL if victim == "driver" else 130), errors
+        until(lambda: not actors_named(session, "(Client|Server)Actor"), 15)
+        resumed = start(out, "resume", str(out))
+        _, errors = resumed.process.communicate(timeout=110)
+        assert resumed.process.returncode == 0, errors
+        until(lambda: not descendants(resumed.process.pid), 15)
+    assert sweep_hashes(out) == undisturbed_sweep
+    again = start(out, *command)
+    output, errors = again.process.communicate(timeout=60)
+    assert "0 of 4 trials to run" in errors
+    assert "4 of 4 finished" in output
