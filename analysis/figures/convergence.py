@@ -15,6 +15,7 @@ from analysis.figures.style import (
     panels,
     smooth,
     styled,
+    whole_rounds,
 )
 
 SMOOTHED = 50  # a running mean takes one in so many of the rounds
@@ -33,6 +34,7 @@ def convergence(rounds: pd.DataFrame, top: int = 5) -> Figure:
         for label in leading_curves(frame, top):
             _curve(axes, rows[rows["label"] == label], window, drawn[label])
         axes.set_title(f"scenario {scenario}")
+        whole_rounds(axes)
     label_outside(grid, "round", f"test accuracy (%){over_rounds(window)}")
     legend_below(figure, grid[0])
     return figure

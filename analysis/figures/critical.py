@@ -18,7 +18,7 @@ FIGURE_1 = {"SVHN": "SVHN_10_5_1", "CIFAR-10": "CIFAR10_10_5_1"}
 @styled
 def critical_difference(rankings: Mapping[str, Ranking]) -> Figure:
     """Draw each ranking on a line: the critical distance above, a bar for each group below."""
-    heights = [_height(one) + 1.2 for one in rankings.values()]
+    heights = [_height(one) + (1.2 if title else 0) for title, one in rankings.items()]
     figure = Figure(figsize=(8, UNIT * sum(heights)), layout="constrained")
     grid = figure.subplots(len(heights), squeeze=False, height_ratios=heights).ravel()
     for axes, (title, one) in zip(grid, rankings.items(), strict=True):

@@ -4,7 +4,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures.style import Look, legend_below, line, looks, panels, styled
+from analysis.figures.style import Look, legend_below, line, looks, panels, styled, whole_rounds
 from fedgps_ray.errors import UserError
 
 
@@ -31,3 +31,4 @@ def _panel(axes: Axes, rows: pd.DataFrame, drawn: dict[float, Look]) -> None:
         mean = rows[rows["sampling_rate"] == rate].groupby("round")["divergence"].mean()
         axes.plot(mean.index, mean, label=f"{rate:.0%} of clients", **line(look))
     axes.set_xlabel("round")
+    whole_rounds(axes)

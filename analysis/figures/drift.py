@@ -6,7 +6,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.figures.frames import leading_curves, tested
-from analysis.figures.style import legend_below, line, looks, over_rounds, smooth, styled
+from analysis.figures.style import (
+    legend_below,
+    line,
+    looks,
+    over_rounds,
+    smooth,
+    styled,
+    whole_rounds,
+)
 from fedgps_ray.errors import UserError
 
 SMOOTHED = 20  # a running mean takes one in so many of the rounds
@@ -27,6 +35,7 @@ def client_drift(rounds: pd.DataFrame, clients: pd.DataFrame, top: int = 5) -> F
     for label in (label for label in leading_curves(frame, top) if label in shown):
         means = measured[measured["label"] == label].groupby("round")["drift"].mean()
         axes.plot(means.index, smooth(means, window), label=label, **line(drawn[label]))
+    whole_rounds(axes)
     legend_below(figure, axes)
     return figure
 

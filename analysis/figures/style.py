@@ -10,6 +10,7 @@ import matplotlib
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 Arguments = ParamSpec("Arguments")
 Smoothed = TypeVar("Smoothed", pd.DataFrame, "pd.Series[float]")
@@ -89,6 +90,11 @@ def panels(number: int, size: tuple[float, float], **shared: Any) -> tuple[Figur
     for axes in grid[number:]:
         axes.remove()
     return figure, list(grid[:number])
+
+
+def whole_rounds(axes: Axes) -> None:
+    """Put the ticks of the x-axis at whole rounds."""
+    axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
 
 
 def label_outside(grid: Sequence[Axes], x: str, y: str) -> None:

@@ -1,0 +1,136 @@
+"""The paper's numbers and the measured theory, as sections."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from analysis import against, figures, metrics, published, theory
+from analysis.report.blocks import Block, Picture, Report, Section, Shown, Text, drawn, points
+from analysis.report.facts import with_corner
+from analysis.report.frames import Frames
+from analysis.tables import Cell, Column, Table, assemble
+from fedgps_ray.errors import UserError
+
+HOW_TO_MEASURE = "measure it with `fedgps-ray report --theory`"
+
+
+def against_section(frames: Frames) -> Section:
+    """Return our numbers beside the paper's."""
+    table = against.against_paper(frames.runs, frames.rounds)
+    return Section("Against the paper", "against", [Shown("against-the-paper", table)])
+
+
+# --- theory ---------------------------------------------------------------------------------------
+
+
+def theory_section(folders: Sequence[Path]) -> Section:
+    """Return the terms of Theorem 4.1 and the condition of the path, where they were measured."""
+    try:
+        found = theory.read(*folders)
+    except UserError as problem:
+        return Section("Theory", "theory", [Text(f"{problem}; {HOW_TO_MEASURE}.")])
+    blocks: list[Block] = [
+        Text(
+            "Each client of one more round trains from the final global model. Theorem 4.1 bounds"
+            " its risk on everybody's data less its risk on its own by a Lipschitz constant times"
+            " three Wasserstein-1 distances of features; the path asks for |I - lambda_g H| < 1."
+        ),
+        *drawn(
+            "theory-bound",
+            "Theorem 4.1: the three distances, and which part of its bound each gap takes up.",
+            partial(theory.bound_terms, found.clients),
+        ),
+        Shown("theory-terms", terms_table(found.clients)),
+        *drawn(
+            "theory-path",
+            "Path condition: the norm against lambda, from the extreme eigenvalues of H.",
+            partial(theory.path_condition, found.curvature),
+        ),
+        Shown("theory-curvature", curvature_table(found.curvature)),
+        *points(
+            [
+                "Distances are exact for the samples drawn, and larger than those of the whole"
+                " distributions; they are in the units of each model's own features.",
+                "The theorem's loss sees features only; here it also depends on labels.",
+            ]
+        ),
+    ]
+    return Section("Theory", "theory", blocks)
+
+
+def terms_table(clients: pd.DataFrame) -> Table:
+    """Return the means over the measured clients of each method."""
+    heads = {
+        **theory.TERMS,
+        "lipschitz": "Lipschitz",
+        "gap": "gap of risks",
+        "bound": "bound",
+    }
+    names, means = metrics.order(clients), clients.groupby("label")[list(heads)].mean()
+    held = clients.groupby("label")["held"]
+    columns = [
+        *(Column((head,), _cells(means[name], names)) for name, head in heads.items()),
+        Column(("held",), [Cell(f"{held.sum()[n]} of {held.size()[n]}") for n in names]),
+    ]
+    return assemble("terms of the bound, means over clients", names, columns)
+
+
+def curvature_table(curvature: pd.DataFrame) -> Table:
+    """Return the eigenvalues and the norm of each method, means over its trials."""
+    heads = {
+        "largest": "largest eigenvalue",
+        "smallest": "smallest eigenvalue",
+        "lambda_g": "lambda_g",
+        "norm": "norm",
+    }
+    names, means = metrics.order(curvature), curvature.groupby("label")[list(heads)].mean()
+    held = curvature.groupby("label")["held"]
+    columns = [
+        *(Column((head,), _cells(means[name], names)) for name, head in heads.items()),
+        Column(("below 1",), [Cell(f"{held.sum()[n]} of {held.size()[n]}") for n in names]),
+    ]
+    return assemble("curvature, means over trials", names, columns)
+
+
+def _cells(values: "pd.Series[float]", names: Sequence[str]) -> list[Cell]:
+    return [Cell(f"{values[name]:.3g}", float(values[name])) for name in names]
+
+
+# --- the paper alone ------------------------------------------------------------------------------
+
+
+def published_report() -> Report:
+    """Return all results tables of the paper, its Fig. 1 and its known slips."""
+    ranks = Picture(
+        "figure-1",
+        figures.figure_1(),
+        "Fig. 1: average ranks over the five scenarios of the two main tables; bars join methods"
+        " that Nemenyi's test at 0.05 does not tell apart.",
+    )
+    numbered = [
+        Section(f"Table {name}", name.lower().replace("_", "-"), [Shown(name, table)])
+        for name, table in published.tables().items()
+    ]
+    return Report(
+        "The FedGPS paper in its own numbers",
+        (
+            f"All {len(numbered)} results tables, made from the printed accuracies and rounds by"
+            " the code that makes ours. Values are as printed; what contradicts the paper's other"
+            " numbers is listed, not corrected.",
+        ),
+        [Section("Figure 1", "figure-1", [ranks]), *numbered, slips_section()],
+    )
+
+
+def slips_section() -> Section:
+    """Return where the paper contradicts itself."""
+    frame = published.slips()
+    columns = [
+        Column((str(name),), [Cell("" if pd.isna(value) else str(value)) for value in frame[name]])
+        for name in frame.columns.drop("table")
+    ]
+    names = [str(name).replace("tab:", "") for name in frame["table"]]
+    table = with_corner("table", assemble("known slips", names, columns))
+    return Section("Known slips", "slips", [Shown("slips", table)])

@@ -1,0 +1,294 @@
+"""What was run, how it went, what is missing, and how to run it again."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis import metrics, tables
+from analysis.load import ENDED
+from analysis.report.blocks import Block, Code, Section, Shown, Text, points
+from analysis.report.frames import Frames
+from analysis.tables import Cell, Column, Head, Table, assemble
+from fedgps_ray.errors import UserError
+from fedgps_ray.results import schema
+
+LISTED = 40  # lines of a list; more are counted
+OPTIONS = ("model", "clients", "sampling_rate", "rounds", "local_epochs", "batch_size")
+NOT_A_SETTING = ("trial_id", "method_options", "lr", "weighting", "client_momentum")
+OPTIONS_TOO = ("scenario", "seed")
+
+
+def lead(frames: Frames) -> list[str]:
+    """Return in sentences what there is."""
+    runs = frames.runs
+    counts = runs["status"].value_counts()
+    states = ", ".join(f"{count} {status}" for status, count in counts.items())
+    settings = runs["setting"].nunique()
+    parts = [
+        _several(runs["label"].nunique(), "method"),
+        _several(runs["scenario"].nunique(), "scenario"),
+        _several(runs["seed"].nunique(), "seed"),
+    ]
+    where = f" in {settings} settings" if settings > 1 else ""
+    missing = len(_missing(frames))
+    sentences = [f"{', '.join(parts)}{where}. Trials: {states}."]
+    if missing:
+        sentences.append(f"{missing} of {len(frames.planned)} planned trials have not ended.")
+    return sentences
+
+
+def _several(count: int, name: str) -> str:
+    return f"{count} {name}{'s' if count != 1 else ''}"
+
+
+def with_corner(corner: str, table: Table) -> Table:
+    """Return the table with another heading over the names of its rows."""
+    *above, last = table.header
+    return replace(table, header=(*above, (Head(corner), *last[1:])))
+
+
+# --- costs ----------------------------------------------------------------------------------------
+
+
+def cost_section(frames: Frames, formulas: Mapping[str, tuple[str, str]]) -> Section:
+    """Return bytes, time and hyperparameters of each method."""
+    blocks: list[Block] = [Shown("timing", timing(frames.runs))]
+    try:
+        blocks.append(Shown("communication", tables.communication(frames.runs, formulas)))
+    except UserError as problem:
+        blocks.append(Text(f"No table of bytes: {problem}."))
+    blocks.append(Shown("hyperparameters", tables.hyperparameters(frames.runs)))
+    return Section("Costs and hyperparameters", "costs", blocks)
+
+
+def timing(runs: pd.DataFrame) -> Table:
+    """Return how long each method took, as the clock of its machine had it."""
+    names, grouped = metrics.order(runs), runs.groupby("label")
+    done = grouped["rounds_done"].sum()
+    train, test = grouped["train_seconds"].sum(), grouped["evaluate_seconds"].sum()
+    columns = [
+        Column(("trials",), [_whole(len(grouped.get_group(name))) for name in names]),
+        Column(("rounds",), [_whole(done[name]) for name in names]),
+        Column(("seconds a round",), [_seconds(train[n] / max(done[n], 1)) for n in names]),
+        Column(("seconds of training",), [_seconds(train[name]) for name in names]),
+        Column(("seconds of testing",), [_seconds(test[name]) for name in names]),
+    ]
+    note = "Trials may have shared their machine; testing that hid behind training counts little."
+    return assemble("time", names, columns, [note])
+
+
+def _whole(value: float) -> Cell:
+    return Cell(f"{value:.0f}", float(value))
+
+
+def _seconds(value: float) -> Cell:
+    return Cell(f"{value:,.2f}", float(value))
+
+
+# --- what was run ---------------------------------------------------------------------------------
+
+
+def run_section(frames: Frames) -> Section:
+    """Return what varied and what was fixed, the partitions and the versions."""
+    blocks: list[Block] = [
+        Shown("settings", settings_table(frames.runs)),
+        Shown("partition-hashes", partition_table(frames.runs)),
+        Shown("versions", versions_table(frames.runs)),
+    ]
+    return Section("What was run", "run", blocks)
+
+
+def settings_table(runs: pd.DataFrame) -> Table:
+    """Return every setting with its values, those that vary first."""
+    known = [name for name, _ in schema.SPEC if name not in NOT_A_SETTING]
+    others = pd.DataFrame([_general(text) for text in runs["variant"]], runs.index)
+    frame = pd.concat([runs[known], others], axis=1)
+    values = {name: _values(frame[name]) for name in frame}
+    ordered = sorted(values, key=lambda name: len(values[name]) == 1)
+    column = Column(("values",), [Cell(", ".join(values[name])) for name in ordered])
+    kind = Column(("",), [Cell("fixed" if len(values[n]) == 1 else "varied") for n in ordered])
+    names = [str(name).replace("_", " ") for name in ordered]
+    note = "Hyperparameters have their own table."
+    return with_corner("setting", assemble("settings", names, [kind, column], [note]))
+
+
+def _general(variant: str) -> dict[str, str]:
+    """Return the settings that have no column of their own and are no hyperparameters."""
+    own = json.loads(variant)
+    return {name: str(own[name]) for name in own if not name.startswith(("method.", "optimizer."))}
+
+
+def _values(column: "pd.Series[Any]") -> list[str]:
+    found = sorted(column.dropna().unique())
+    texts = [f"{value:g}" if isinstance(value, float) else str(value) for value in found]
+    return texts + (["none"] if column.isna().any() else [])
+
+
+def partition_table(runs: pd.DataFrame) -> Table:
+    """Return each scenario's partition, and whether all methods met the same."""
+    rows = [
+        (f"{setting}, scenario {scenario}", part["partition_sha256"].dropna())
+        for (setting, scenario), part in runs.groupby(["setting", "scenario"], sort=False)
+    ]
+    columns = [
+        Column(("sha256",), [Cell(_short(found)) for _, found in rows]),
+        Column(("trials",), [_whole(len(found)) for _, found in rows]),
+        Column(("met by all",), [Cell(_same(found)) for _, found in rows]),
+    ]
+    note = "The hash is over the indices of every client's samples; its first 16 digits are shown."
+    names = [name for name, _ in rows]
+    return with_corner("setting", assemble("partitions", names, columns, [note]))
+
+
+def _short(hashes: "pd.Series[str]") -> str:
+    return ", ".join(sorted(text[:16] for text in hashes.unique()))
+
+
+def _same(hashes: "pd.Series[str]") -> str:
+    if hashes.empty:
+        return "not known yet"
+    return "the same" if hashes.nunique() == 1 else "NOT THE SAME: do not compare"
+
+
+def versions_table(runs: pd.DataFrame) -> Table:
+    """Return which versions of the programs made how many trials."""
+    counts = runs["versions"].value_counts()
+    found = [(json.loads(str(text)), count) for text, count in counts.items()]
+    packages = sorted({name for versions, _ in found for name in versions})
+    columns = [
+        Column((name,), [Cell(str(versions.get(name, "—"))) for versions, _ in found])
+        for name in packages
+    ]
+    names = [f"{_several(count, 'trial')}" for _, count in found]
+    return with_corner("trials", assemble("versions", names, columns))
+
+
+# --- what went wrong, what is missing -------------------------------------------------------------
+
+
+def trouble_section(frames: Frames) -> Section:
+    """Return what failed or diverged, what has not ended, and what could not be read."""
+    blocks = [*_failures(frames.runs), *_open(frames), *points(list(frames.problems))]
+    if not blocks:
+        blocks = [Text("All trials finished; nothing failed, diverged or is missing.")]
+    return Section("What went wrong and what is missing", "trouble", blocks)
+
+
+def _failures(runs: pd.DataFrame) -> list[Block]:
+    bad = runs[runs["status"].isin(metrics.FAILED)]
+    return [
+        Code(f"{row.status}: {_named(row)}", str(row.diverged or row.error or "no message"))
+        for row in bad.astype(object).where(bad.notna(), None).itertuples()
+    ]
+
+
+def _named(row: Any) -> str:
+    return (
+        f"{row.label}, scenario {row.scenario}, seed {row.seed}, {row.dataset}"
+        f" (trial {row.trial_id}, after {row.rounds_done} of {row.rounds} rounds)"
+    )
+
+
+def _open(frames: Frames) -> list[Block]:
+    """Return the trials that are not at their end, begun or not."""
+    runs = frames.runs
+    begun = runs[~runs["status"].isin([*ENDED, "failed"])]
+    lines = [f"{row.status}: {_named(row)}" for row in begun.itertuples()]
+    missing = _missing(frames)
+    if len(missing):
+        absent = missing[~missing["trial_id"].isin(runs["trial_id"])]
+        lines += [
+            f"not begun: {row.method}, scenario {row.scenario}, seed {row.seed}, {row.dataset}"
+            f" (trial {row.trial_id})"
+            for row in absent.itertuples()
+        ]
+    return [*points(_cut(lines)), *_continue(frames, lines)]
+
+
+def _continue(frames: Frames, lines: list[str]) -> list[Block]:
+    if not lines:
+        return []
+    folders = dict.fromkeys(_experiment(Path(folder)) for folder in frames.runs["folder"])
+    commands = "\n".join(f"fedgps-ray resume {shlex.quote(str(folder))}" for folder in folders)
+    return [Code("to continue", commands)]
+
+
+def _experiment(trial: Path) -> Path:
+    return trial.parent.parent if trial.parent.name == "trials" else trial
+
+
+def _missing(frames: Frames) -> pd.DataFrame:
+    """Return the planned cells that have not ended."""
+    if frames.planned.empty:
+        return frames.planned
+    runs = frames.runs
+    ended = runs[runs["status"].isin(ENDED)]["trial_id"]
+    return frames.planned[~frames.planned["trial_id"].isin(ended)]
+
+
+def _cut(lines: list[str]) -> list[str]:
+    more = len(lines) - LISTED
+    return lines if more <= 0 else [*lines[:LISTED], f"and {more} more"]
+
+
+# --- how to run it again --------------------------------------------------------------------------
+
+
+def commands(runs: pd.DataFrame) -> str:
+    """Return a script with the exact command of every trial."""
+    lines = ["#!/bin/sh", "set -e"]
+    for row in runs.itertuples():
+        info = json.loads((Path(str(row.folder)) / "trial.json").read_text())
+        lines += [f"# trial {row.trial_id}", command(info["spec"], info["execution"])]
+    return "\n".join(lines) + "\n"
+
+
+def command(spec: Mapping[str, Any], execution: Mapping[str, Any]) -> str:
+    """Return the command that runs this very trial: what has an option as option, all else set."""
+    words = ["fedgps-ray", "run", "--out", "runs/again"]
+    for name in (*OPTIONS, *OPTIONS_TOO):
+        words += [f"--{name.replace('_', '-')}", str(spec[name])]
+    rest = {key: value for key, value in spec.items() if key not in (*OPTIONS, *OPTIONS_TOO)}
+    for name, value in rest.items():
+        words += ["--set", f"{name}={_value(value, execution)}"]
+    return shlex.join(words)
+
+
+def _value(value: Any, execution: Mapping[str, Any]) -> str:
+    """Return a setting as JSON; a file that is known by its content as its path."""
+    if isinstance(value, dict) and "sha256" in value:
+        path: str = execution["files"].get(value["sha256"], value["file"])
+        return path
+    return json.dumps(value, separators=(",", ":"))
+
+
+def again_section(frames: Frames) -> tuple[Section, str]:
+    """Return how to get these numbers again, and the script that does."""
+    script = commands(frames.runs)
+    blocks: list[Block] = [
+        Text(
+            "Equal settings give equal numbers, bit for bit, on one type of machine. The script"
+            " commands.sh beside this report runs every trial again, one after the other."
+        ),
+        *[Code("as a sweep", text) for text in _sweeps(frames)],
+        Code(f"commands.sh ({_several(len(frames.runs), 'trial')})", script),
+    ]
+    return Section("How to run it again", "again", blocks), script
+
+
+def _sweeps(frames: Frames) -> list[str]:
+    """Return the command of each sweep whose experiment file is known."""
+    if frames.planned.empty:
+        return []
+    folders = [Path(folder) for folder in frames.planned["folder"].unique()]
+    told = [(folder, json.loads((folder / "experiment.json").read_text())) for folder in folders]
+    return [
+        shlex.join(["fedgps-ray", "sweep", str(info["file"]), "--out", str(folder)])
+        for folder, info in told
+        if info.get("file")
+    ]

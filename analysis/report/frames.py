@@ -1,0 +1,70 @@
+"""All that a report knows about some results folders."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis import figures, load, metrics
+from fedgps_ray.errors import UserError
+
+
+@dataclass(frozen=True)
+class Frames:
+    """A row a trial, a round, a client of a round, a client and class; and what was planned."""
+
+    runs: pd.DataFrame
+    rounds: pd.DataFrame
+    clients: pd.DataFrame
+    partitions: pd.DataFrame
+    planned: pd.DataFrame  # the cells of experiment.json, if there is one
+    problems: tuple[str, ...]  # files that could not be read
+
+    def of(self, runs: pd.DataFrame) -> "Frames":
+        """Return the part that belongs to these runs."""
+        names = set(runs["trial_id"])
+        rounds, clients, partitions = (
+            frame[frame["trial_id"].isin(names)]
+            for frame in (self.rounds, self.clients, self.partitions)
+        )
+        return replace(self, runs=runs, rounds=rounds, clients=clients, partitions=partitions)
+
+    def settings(self) -> Iterator[tuple[str, "Frames"]]:
+        """Yield each setting in words, with its part."""
+        for title, runs in metrics.settings(self.runs):
+            yield title, self.of(runs)
+
+
+def read(folders: Sequence[Path]) -> Frames:
+    """Read all trials of some folders."""
+    trials, rounds = load.trials(*folders), load.rounds(*folders)
+    clients, partitions = load.clients(*folders), load.partitions(*folders)
+    runs = metrics.runs(trials, rounds)
+    problems = dict.fromkeys(
+        text for frame in (trials, rounds, clients, partitions) for text in frame.attrs["problems"]
+    )
+    return Frames(
+        runs,
+        figures.labelled(rounds, runs),
+        figures.labelled(clients, runs),
+        partitions,
+        pd.DataFrame(_planned(folders)),
+        tuple(problems),
+    )
+
+
+def _planned(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """Return the cells that sweeps were to run, each with its folder."""
+    paths = [path for folder in folders for path in sorted(folder.glob("**/experiment.json"))]
+    return [{**cell, "folder": str(path.parent)} for path in paths for cell in _cells(path)]
+
+
+def _cells(path: Path) -> list[dict[str, Any]]:
+    try:
+        cells: list[dict[str, Any]] = json.loads(path.read_text())["cells"]
+    except (ValueError, LookupError, TypeError) as problem:
+        raise UserError(f"{path} is damaged ({problem!r}); run its sweep again") from None
+    return cells

@@ -1,0 +1,311 @@
+"""The report: what it says about results of every shape, and the files it leaves."""
+
+import json
+import re
+import shlex
+import subprocess
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+
+from analysis import report
+from analysis.report import extras, facts
+from analysis.report.blocks import Code, Picture, Points, Shown, Text
+from analysis.report.comparison import reference
+from fedgps_ray.errors import UserError
+from fedgps_ray.spec import columns, trial_spec
+
+CEILINGS = {"fedavg": 0.5, "fedprox": 0.6, "scaffold": 0.55, "fedgps": 0.7}
+FORMULAS = {"fedavg": ("M", "M"), "fedgps": ("M + Cd", "2M + Cd")}
+
+
+def build(folder, against=False, theory=False):
+    return report.build([folder], against, theory, FORMULAS, report.silent)
+
+
+def of_kind(made, kind):
+    return [block for section in made.sections for block in section.blocks if type(block) is kind]
+
+
+def words(made):
+    """Return all sentences of a report in one text."""
+    texts = [block.text for block in of_kind(made, Text)]
+    texts += [line for block in of_kind(made, Points) for line in block.lines]
+    texts += [f"{block.summary}\n{block.text}" for block in of_kind(made, Code)]
+    return "\n".join([*made.lead, *texts])
+
+
+def table(made, name):
+    return next(block.table for block in of_kind(made, Shown) if block.name == name)
+
+
+def cells(shown):
+    return [[cell.text for cell in row] for row in shown.rows]
+
+
+class Page(HTMLParser):
+    """Collects what a page refers to, its tables, and whether its tags are closed."""
+
+    VOID = ("meta", "img", "br")
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.sources, self.links, self.ids, self.tables = [], [], [], [], 0
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.sources += [found[key] for key in ("src",) if key in found]
+        self.links += [found["href"]] if "href" in found else []
+        self.ids += [found["id"]] if "id" in found else []
+        self.tables += tag == "table"
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+# --- the files ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory, folder_maker, trial_maker):
+    folder = folder_maker(tmp_path_factory.mktemp("results"), CEILINGS, rounds=6)
+    told = {"error": "client 3, round 2: ValueError: <script>alert('x') & more</script>"}
+    trial_maker(folder, method="vhl", status="failed", rounds=6, rounds_done=1, facts=told)
+    said = []
+    path = report.write([folder], folder / "report", True, True, FORMULAS, said.append)
+    return path, said
+
+
+def test_the_folder_has_every_table_and_figure_by_itself(written):
+    path, said = written
+    assert path.name == "report.html"
+    for name in ("setting-1-comparison", "settings", "versions", "against-the-paper", "timing"):
+        for ending in ("md", "tex", "csv", "html"):
+            assert (path.parent / "tables" / f"{name}.{ending}").stat().st_size > 20
+    for name in ("convergence", "critical-difference", "ranks", "bytes", "drift", "partitions"):
+        for ending in ("png", "pdf"):
+            assert (path.parent / "figures" / f"setting-1-{name}.{ending}").exists()
+    assert "drawing setting-1-convergence" in said
+
+
+def test_the_page_stands_alone(written):
+    path, _ = written
+    page = Page(path.read_text())
+    assert page.open == []
+    figures = list((path.parent / "figures").glob("*.png"))
+    assert len(page.sources) == len(figures) >= 6
+    assert all(source.startswith("data:image/png;base64,") for source in page.sources)
+    assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
+    assert all(link.startswith("#") for link in page.links)
+    assert page.tables == len(list((path.parent / "tables").glob("*.html")))
+
+
+def test_nothing_in_the_results_becomes_markup(written):
+    path, _ = written
+    text = path.read_text()
+    assert "&lt;script&gt;alert(" in text
+    assert "<script>alert" not in text
+
+
+def test_the_comparison_comes_first(written):
+    path, _ = written
+    text = (path.parent / "report.md").read_text()
+    order = [text.index(word) for word in ("scenario 1 (target", "-convergence.png", "Friedman")]
+    assert order == sorted(order)
+    page = path.read_text()
+    assert page.index("scenario 1 (target") < page.index("data:image/png") < page.index("Friedman")
+
+
+def test_the_markdown_shows_the_figures_beside_it(written):
+    path, _ = written
+    links = re.findall(r"\]\((figures/[^)]*)\)", (path.parent / "report.md").read_text())
+    assert len(links) >= 6
+    assert all((path.parent / link).exists() for link in links)
+
+
+# --- what it says ---------------------------------------------------------------------------------
+
+
+def test_a_finished_comparison(tmp_path, folder_maker):
+    made = build(folder_maker(tmp_path, CEILINGS, rounds=6))
+    assert made.lead[0].startswith("4 methods, 2 scenarios, 1 seed. Trials: 8 finished.")
+    assert "All trials finished; nothing failed" in words(made)
+    assert "fedgps against each other method" in table(made, "setting-1-pairs").title
+    assert "whatever the results" in words(made)  # the caveats of two scenarios
+    rows = cells(table(made, "partition-hashes"))
+    assert [row[2:] for row in rows] == [["4", "the same"], ["4", "the same"]]
+    settings = {row[0]: row[1:] for row in cells(table(made, "settings"))}
+    assert settings["method"] == ["varied", "fedavg, fedgps, fedprox, scaffold"]
+    assert settings["alpha"] == ["fixed", "0.1"]
+    assert settings["precision"] == ["fixed", "float32"]
+
+
+def test_several_settings_have_a_section_each_and_one_across(tmp_path, folder_maker):
+    for rate in (0.2, 0.5):
+        folder_maker(tmp_path, CEILINGS, rounds=5, sampling_rate=rate)
+    made = build(tmp_path)
+    titles = [section.title for section in made.sections]
+    assert titles[:3] in (
+        ["20% of clients a round", "50% of clients a round", "Across settings"],
+        ["50% of clients a round", "20% of clients a round", "Across settings"],
+    )
+    names = [block.name for block in of_kind(made, Picture)]
+    assert "across-sampling-rate-1" in names
+    assert "divergence-1" in names
+    assert len(names) == len(set(names))
+
+
+def test_seeds_have_a_table_of_their_own(tmp_path, folder_maker):
+    made = build(folder_maker(tmp_path, CEILINGS, scenarios=(1,), seeds=(0, 1), rounds=3))
+    heads = [head.text for head in table(made, "setting-1-seeds").header[-1]]
+    assert heads == ["method", "seed 0", "seed 1", "mean ± std", "mean ± std"]
+
+
+def test_methods_that_met_unlike_partitions_are_not_to_be_compared(tmp_path, trial_maker):
+    trial_maker(tmp_path, method="fedavg", rounds=2)
+    trial_maker(tmp_path, method="fedgps", rounds=2, facts={"partition_sha256": "f" * 64})
+    assert cells(table(build(tmp_path), "partition-hashes"))[0][3] == "NOT THE SAME: do not compare"
+
+
+def test_a_single_method_in_a_single_scenario(tmp_path, folder_maker):
+    made = build(folder_maker(tmp_path, {"fedgps": 0.7}, scenarios=(1,), rounds=3), against=True)
+    told = words(made)
+    assert "No ranking: Friedman's test needs 3 methods and 2 blocks, got 1 and 1" in told
+    assert "No comparison of pairs: a comparison needs two methods" in told
+    assert "setting-1-convergence" in [block.name for block in of_kind(made, Picture)]
+
+
+def test_nothing_but_diverged_trials(tmp_path, trial_maker):
+    for method in ("fedavg", "fedgps"):
+        told = {"diverged": "the test loss is not finite in round 1"}
+        trial_maker(tmp_path, method=method, status="diverged", rounds=3, rounds_done=0, facts=told)
+    told = words(build(tmp_path, against=True))
+    assert "Trials: 2 diverged." in told
+    assert "nothing to draw: no round of these trials has a test accuracy" in told
+    assert "No statistics: there are no runs to compare" in told
+    assert told.count("the test loss is not finite in round 1") == 2
+
+
+def test_an_unfinished_sweep_says_what_is_missing_and_how_to_go_on(tmp_path, trial_maker):
+    trial_maker(tmp_path, method="fedavg", rounds=4)
+    trial_maker(tmp_path, method="fedgps", rounds=4, status="running", rounds_done=2)
+    methods = ("fedavg", "fedgps", "vhl")
+    planned = [columns(trial_spec(method=method, rounds=4)) for method in methods]
+    content = {"cells": planned, "file": "experiments/mine.toml"}
+    (tmp_path / "experiment.json").write_text(json.dumps(content))
+    told = words(build(tmp_path))
+    assert "2 of 3 planned trials have not ended." in told
+    assert "running: fedgps, scenario 1, seed 0, digits" in told
+    assert "after 2 of 4 rounds" in told
+    assert f"not begun: vhl, scenario 1, seed 0, digits (trial {planned[2]['trial_id']})" in told
+    assert f"fedgps-ray resume {tmp_path}" in told
+    assert f"fedgps-ray sweep experiments/mine.toml --out {tmp_path}" in told
+
+
+def test_a_damaged_file_is_named_and_the_rest_reported(tmp_path, folder_maker):
+    folder_maker(tmp_path, CEILINGS, rounds=2)
+    damaged = next(tmp_path.glob("trials/*/rounds.parquet"))
+    damaged.write_bytes(b"nothing")
+    assert f"{damaged} is damaged" in words(build(tmp_path))
+    (tmp_path / "experiment.json").write_text("{")
+    with pytest.raises(UserError, match=r"experiment.json is damaged .* run its sweep again"):
+        build(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["", "gone"])
+def test_a_folder_without_trials_is_a_message(tmp_path, name):
+    with pytest.raises(UserError, match="no trials in"):
+        build(tmp_path / name)
+    with pytest.raises(UserError, match="name at least one results folder"):
+        report.build([], False, False, {}, report.silent)
+
+
+def test_theory_is_told_or_how_to_measure_it(tmp_path, trial_maker):
+    trial = trial_maker(tmp_path, method="fedgps", rounds=2)
+    assert "measure it with `fedgps-ray report --theory`" in words(build(tmp_path, theory=True))
+    client = {"local_surrogate": 3.0, "surrogate_global": 1.0, "global_surrogate": 2.0}
+    client |= {"client": 0, "lipschitz": 2.0, "gap": 1.0, "bound": 12.0, "held": True}
+    curved = {"largest": 9.0, "smallest": -1.0, "lambda_g": 0.5, "norm": 3.5, "held": False}
+    content = {"samples": 8, "clients": [client], "curvature": curved}
+    (trial.folder / "theory.json").write_text(json.dumps(content))
+    made = build(tmp_path, theory=True)
+    terms, curvature = table(made, "theory-terms"), table(made, "theory-curvature")
+    assert cells(terms) == [["fedgps", "3", "1", "2", "2", "1", "12", "1 of 1"]]
+    assert cells(curvature) == [["fedgps", "9", "-1", "0.5", "3.5", "0 of 1"]]
+
+
+def test_the_reference_is_fedgps_as_it_comes():
+    rows = [("fedavg", "{}", "fedavg"), ("fedgps", '{"rho": 0}', "fedgps (rho=0)")]
+    frame = pd.DataFrame(rows, columns=["method", "method_options", "label"])
+    assert reference(frame) == "fedgps (rho=0)"
+    plain = pd.DataFrame([("fedgps", "{}", "fedgps (rho=0.5)")], columns=frame.columns)
+    assert reference(pd.concat([frame, plain])) == "fedgps (rho=0.5)"
+    assert reference(frame.head(1)) == "fedavg"
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+def parsed(command):
+    """Return the settings that a command gives, as the command line reads them."""
+    program, verb, *rest = shlex.split(command)
+    assert (program, verb) == ("fedgps-ray", "run")
+    values = {}
+    for option, text in zip(rest[::2], rest[1::2], strict=True):
+        if option == "--set":
+            key, _, text = text.partition("=")
+        else:
+            key = option.removeprefix("--").replace("-", "_")
+        try:
+            values[key] = json.loads(text)
+        except json.JSONDecodeError:
+            values[key] = text
+    del values["out"]
+    return values
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"method": "fedavg"},
+        {"method": {"name": "fedgps", "preset": "paper"}, "optimizer": {"max_norm": None}},
+        {"dataset": {"name": "synthetic", "num_classes": 3}, "evaluate_every": 5},
+        {"partition": {"kind": "classes", "classes_per_client": 3}, "seed": 7, "scenario": 4},
+    ],
+)
+def test_a_command_makes_the_very_same_trial(settings):
+    spec = trial_spec(**settings)
+    command = facts.command(spec.model_dump(mode="json"), {"files": {}})
+    assert trial_spec(**parsed(command)).trial_id == spec.trial_id
+
+
+def test_an_own_file_is_named_by_its_path():
+    spec = trial_spec(dataset={"name": "npz", "file": "own.npz", "sha256": "0" * 64})
+    files = {"0" * 64: "/data/my own.npz"}
+    command = facts.command(spec.model_dump(mode="json"), {"files": files})
+    assert parsed(command)["dataset"] == "/data/my own.npz"
+
+
+def test_the_script_is_one_a_shell_can_read(written):
+    path, _ = written
+    script = path.parent / "commands.sh"
+    assert subprocess.run(["sh", "-n", script], check=False).returncode == 0
+    assert script.read_text().count("fedgps-ray run ") == 9
+
+
+# --- the paper ------------------------------------------------------------------------------------
+
+
+def test_the_paper_in_its_own_numbers():
+    made = extras.published_report()
+    titles = [section.title for section in made.sections]
+    assert sum(title.startswith("Table ") for title in titles) == 19
+    assert (titles[0], titles[-1]) == ("Figure 1", "Known slips")
+    assert len(table(made, "slips").rows) == 54
+    main = {row[0]: row for row in cells(table(made, "CIFAR10_10_5_1"))}
+    assert main["fedavg"][1:3] == ["84.21", "340"]
+    assert len(of_kind(made, Picture)) == 1
