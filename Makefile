@@ -13,8 +13,9 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --disable-pip-version-check --no-input -c constraints.txt -e ".[dev]"
 	touch $(READY)
 
-demo: $(READY)  ## FedAvg, FedGPS and FedGPS-CF on the embedded digits, then the comparison
-	sh experiments/demo.sh $(BIN)/fedgps-ray
+demo: $(READY)  ## FedAvg, FedGPS and FedGPS-CF on the embedded digits, then the report
+	$(BIN)/fedgps-ray sweep experiments/quickstart.toml --out runs/demo
+	$(BIN)/fedgps-ray report runs/demo
 
 test: $(READY)  ## the tests, in some minutes
 	$(BIN)/python -m pytest -m "not slow"

@@ -21,9 +21,8 @@ from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep import library
 from fedgps_ray.sweep.ledger import STOPPED
 from fedgps_ray.sweep.tracker import CURRENT, Callbacks, Tracker
-from fedgps_ray.sweep.trainable import SweepTrial
+from fedgps_ray.sweep.trainable import SweepTrial, bundles
 
-OWNER_BYTES = 200 * 2**20  # of a trial's own process, which has no PyTorch
 MAX_FAILURES = 2  # of a trial's own process; its crew is replaced without Tune
 MAX_LAUNCHES = 5  # in a row: Tune gives up when Ray kills a trial's own process for its memory
 QUIET = {
@@ -116,13 +115,6 @@ def _cell(
     }
 
 
-def _bundles(config: dict[str, Any]) -> tune.PlacementGroupFactory:
-    cell = config["cell"]
-    own: dict[str, float] = {"memory": OWNER_BYTES}
-    server: dict[str, float] = {"memory": cluster.SERVER_BYTES}
-    return tune.PlacementGroupFactory([own, server, *[cell["share"]] * cell["actors"]])
-
-
 def _fit(
     cells: list[dict[str, Any]],
     together: int,
@@ -134,7 +126,7 @@ def _fit(
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, _watched(tracker):
         tuner = tune.Tuner(
-            tune.with_resources(SweepTrial, _bundles),
+            tune.with_resources(SweepTrial, bundles),
             param_space={"cell": tune.grid_search(cells)},
             tune_config=tune.TuneConfig(
                 reuse_actors=reuse,

@@ -10,11 +10,21 @@ from typing import Any
 import ray
 from ray import tune
 
+from fedgps_ray import cluster
 from fedgps_ray.distributed import Crew, bundle, follow, start_clients
 from fedgps_ray.errors import ClientFailed, UserError
 from fedgps_ray.events import Event, Started, Status
 
 TELL_SECONDS = 1.0
+OWNER_BYTES = 200 * 2**20  # of a trial's own process
+
+
+def bundles(config: dict[str, Any]) -> tune.PlacementGroupFactory:
+    """Return what a trial reserves: room for itself, its server and its clients."""
+    cell = config["cell"]
+    own: dict[str, float] = {"memory": OWNER_BYTES}
+    server: dict[str, float] = {"memory": cluster.SERVER_BYTES}
+    return tune.PlacementGroupFactory([own, server, *[cell["share"]] * cell["actors"]])
 
 
 class SweepTrial(tune.Trainable):

@@ -8,9 +8,11 @@ import time
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import ray
+from ray.cluster_utils import Cluster
 
 from fedgps_ray import distributed
 from fedgps_ray.methods import METHODS
@@ -33,6 +35,7 @@ TINY = {
     "rounds": 4,
 }
 
+ROOM = {"num_cpus": 1, "object_store_memory": 200_000_000}
 ALL = {"sampling_rate": 1.0}  # every client in every round, so that the faulty one takes part
 
 
@@ -187,6 +190,49 @@ def own_cluster():
 
     with _surroundings():
         yield start
+
+
+@pytest.fixture
+def nodes(own_cluster):
+    """Start a head without room and some nodes with room for one client actor and a server each."""
+
+    @contextmanager
+    def start(number):
+        with _nodes(own_cluster, number) as started:
+            yield started
+
+    return start
+
+
+@contextmanager
+def _nodes(own_cluster, number):
+    soon = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000}
+    head = {"num_cpus": 0, "memory": 100 * 2**20, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": soon})
+    try:
+        started = [cluster.add_node(**ROOM) for _ in range(number)]
+        with own_cluster(address=cluster.address):
+            yield Nodes(cluster, started)
+    finally:
+        cluster.shutdown()
+
+
+class Nodes(NamedTuple):
+    """A cluster's nodes that have room."""
+
+    cluster: Cluster
+    nodes: list[Any]
+
+    def lose(self, node_id):
+        """Kill all processes of a node."""
+        (lost,) = (node for node in self.nodes if node.node_id == node_id)
+        self.cluster.remove_node(lost, allow_graceful=False)
+
+    def replace_other(self, node_id):
+        """Kill all processes of the other node, and add a new one."""
+        (lost,) = (node for node in self.nodes if node.node_id != node_id)
+        self.cluster.remove_node(lost, allow_graceful=False)
+        self.cluster.add_node(**ROOM)
 
 
 # --- crews ---------------------------------------------------------------------------------------

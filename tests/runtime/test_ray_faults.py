@@ -6,11 +6,9 @@ import os
 import signal
 import time
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 import pytest
 import ray
-from ray.cluster_utils import Cluster
 from ray.exceptions import RayActorError
 
 from fedgps_ray import distributed
@@ -20,8 +18,6 @@ from fedgps_ray.results.store import TrialStore, read_trial
 from fedgps_ray.runtime import dispatch
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-
-ROOM = {"num_cpus": 1, "object_store_memory": 200_000_000}
 
 
 def trial_info(spec, execution):
@@ -150,38 +146,6 @@ def test_killed_server_is_followed_by_another(
     assert (info["status"], info["summary"]["rounds_done"]) == ("finished", 6)
 
 
-@pytest.fixture
-def nodes(own_cluster):
-    """Start a head without room and two nodes with room for one client actor and a server each."""
-    soon = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000}
-    head = {"num_cpus": 0, "memory": 100 * 2**20, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": soon})
-    try:
-        started = [cluster.add_node(**ROOM) for _ in range(2)]
-        with own_cluster(address=cluster.address):
-            yield Nodes(cluster, started)
-    finally:
-        cluster.shutdown()
-
-
-class Nodes(NamedTuple):
-    """A cluster's nodes that have room."""
-
-    cluster: Cluster
-    nodes: list[Any]
-
-    def lose(self, node_id):
-        """Kill all processes of a node."""
-        (lost,) = (node for node in self.nodes if node.node_id == node_id)
-        self.cluster.remove_node(lost, allow_graceful=False)
-
-    def replace_other(self, node_id):
-        """Kill all processes of the other node, and add a new one."""
-        (lost,) = (node for node in self.nodes if node.node_id != node_id)
-        self.cluster.remove_node(lost, allow_graceful=False)
-        self.cluster.add_node(**ROOM)
-
-
 @dataclass
 class Located(distributed.Crew):
     """A crew that tells where its servers are."""
@@ -209,12 +173,15 @@ def test_lost_node(lost, nodes, fault, on_crew, how, undisturbed, numbers):
     with_server = lost.endswith("server")
     execution = how(actors=2, checkpoint_seconds=0 if with_server else 1000)
     events, go = [], marker.with_name("go")
-    with distributed.crew(execution, spec.clients, spec.per_round) as started:
+    with (
+        nodes(2) as two,
+        distributed.crew(execution, spec.clients, spec.per_round) as started,
+    ):
         crew = Located(started.server_room, started.clients)
         for event in on_crew(crew, spec, execution):
             events.append(event)
             if marker.exists() and numbers(events) and not go.exists():
-                (nodes.lose if with_server else nodes.replace_other)(crew.nodes[0])
+                (two.lose if with_server else two.replace_other)(crew.nodes[0])
                 go.touch()
     begins = [event.rounds_done for event in events if isinstance(event, Started)]
     assert begins == ([0, 1] if with_server else [0, 0])

@@ -216,3 +216,29 @@ def test_folder_shows_the_sweep_from_outside(sweep, grid, tmp_path):
     timing = standing(tmp_path / "sweep", timing=True)["timing"]
     assert timing["client_actors"] == 2, "one trial has all the room"
     assert 0 < timing["training_seconds"] < timing["wall_clock_seconds"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of Ray, about the processes of a node
+def test_sweep_on_three_nodes_survives_the_loss_of_one(
+    nodes, fault, grid, expected, undisturbed, how, tmp_path, monkeypatch
+):
+    waits, marker = fault("waits")
+    specs = [waits, *grid(["fedavg", "scaffold", "fedgps_cf"], [0])]
+    go, look = marker.with_name("go"), Tracker.look
+    ledger = Ledger(tmp_path / "sweep", specs)
+    job = Job("tiny", ledger, how(out=ledger.folder, actors=1, checkpoint_seconds=0), {})
+    with nodes(3) as three:
+
+        def look_and_lose(self):
+            look(self)
+            if marker.exists() and not go.exists():
+                three.lose(three.nodes[1].node_id)
+                go.touch()
+
+        monkeypatch.setattr(Tracker, "look", look_and_lose)
+        state = drive(job, Screen())
+    assert (state.finished, state.failed, state.left) == (4, 0, 0)
+    found = ends(ledger)
+    assert found.pop(waits.trial_id) == ("finished", undisturbed()[-1][1])
+    assert found == expected(specs[1:])
