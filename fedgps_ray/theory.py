@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedgps_ray import seeds
 from fedgps_ray.data.batches import Batches
-from fedgps_ray.data.surrogate import Noise, noise_images
+from fedgps_ray.data.datasets import Source
 from fedgps_ray.errors import UserError
 from fedgps_ray.methods.base import Turn
 from fedgps_ray.methods.fedgps import FedGPS
@@ -61,7 +61,8 @@ class Curvature(NamedTuple):
 
 def measure_all(folder: Path, tell: Callable[[str], None], samples: int = SAMPLES) -> list[Path]:
     """Write theory.json for each trial of a folder that has ended and has none yet."""
-    trials = trial_folders(folder)
+    nested = sorted(path.parent for path in folder.glob("*/trials/*/trial.json"))
+    trials = trial_folders(folder) or nested
     if not trials:
         raise UserError(f"no trials in {folder}: expected trial.json or trials/*/trial.json there")
     written = []
@@ -79,8 +80,7 @@ def measure(folder: Path, samples: int = SAMPLES) -> dict[str, Any]:
     """Return the terms of the theorem for each client of one more round, and the curvature."""
     info = read_trial(folder)
     spec = trial_spec(**info["spec"])
-    source = execution_spec(**info["execution"]).source
-    worker = Worker(with_surrogate(prepare(spec, source)))
+    worker = Worker(with_surrogate(spec, execution_spec(**info["execution"]).source))
     params = read_model(folder, worker)
     probe = Probe(worker, params, samples)
     return {
@@ -90,13 +90,10 @@ def measure(folder: Path, samples: int = SAMPLES) -> dict[str, Any]:
     }
 
 
-def with_surrogate(setup: Setup) -> Setup:
-    """Return the setup with a surrogate set, whether or not the method trains on one."""
-    how = setup.spec.surrogate
-    if setup.surrogate is not None or not isinstance(how, Noise):
-        return setup
-    shape: Any = setup.data.x_train.shape[1:]
-    return setup._replace(surrogate=noise_images(how, setup.data.num_classes, shape))
+def with_surrogate(spec: TrialSpec, source: Source) -> Setup:
+    """Make a trial ready with its surrogate set, whether or not its method trains on one."""
+    needs_one = spec.model_copy(update={"method": FedGPS()})
+    return prepare(needs_one, source)._replace(spec=spec)
 
 
 def read_model(folder: Path, worker: Worker) -> Params:
@@ -244,7 +241,7 @@ def extreme_eigenvalues(product: Product, start: Tensor) -> tuple[float, float]:
     return max(farthest, other), min(farthest, other)
 
 
-def dominant(product: Product, start: Tensor, tolerance: float = 1e-5, most: int = 500) -> float:
+def dominant(product: Product, start: Tensor, tolerance: float = 1e-5, most: int = 200) -> float:
     """Return the eigenvalue farthest from zero, by power iteration."""
     vector, found = start / start.norm(), math.inf
     for _ in range(most):

@@ -134,5 +134,6 @@ def save(figure: Figure, folder: Path, name: str) -> Path:
     path = folder / f"{name}.png"
     with matplotlib.rc_context(STYLE):
         figure.savefig(path, metadata={"Software": None})
+        figure.set_layout_engine("none")  # what was laid out for one file holds for the other
         figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
     return path

@@ -8,13 +8,13 @@ from analysis.report.blocks import Report
 from analysis.report.comparison import (
     across_section,
     divergence_blocks,
-    headings,
     setting_section,
 )
 from analysis.report.extras import against_section, published_report, theory_section
 from analysis.report.facts import (
     again_section,
     cost_section,
+    headings,
     lead,
     run_section,
     trouble_section,

@@ -1,9 +1,8 @@
 """The comparison of methods in one setting, and across settings."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pandas as pd
 
@@ -156,18 +155,6 @@ def _number(value: float, form: str) -> Cell:
 
 
 # --- several settings -----------------------------------------------------------------------------
-
-
-def headings(runs: pd.DataFrame) -> dict[str, str]:
-    """Return for each setting what sets it apart from the others."""
-    varying = [name for name in metrics.SETTING if runs[name].nunique(dropna=False) > 1]
-    firsts = runs.drop_duplicates("setting").to_dict("records")
-    return {row["setting"]: _apart(row, varying) for row in firsts}
-
-
-def _apart(row: Mapping[Hashable, Any], varying: Sequence[str]) -> str:
-    texts = [metrics.text(name, row[name]) for name in varying if pd.notna(row[name])]
-    return ", ".join(texts) or "Comparison"
 
 
 def across_section(frames: Frames, tell: Tell) -> Section:

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from analysis.tables import Cell, Column, Head, Table, assemble
 from fedgps_ray.errors import UserError
 from fedgps_ray.results import schema
 
+ONLY_SETTING = "Comparison"  # the heading where there are no others
 LISTED = 40  # lines of a list; more are counted
 OPTIONS = ("model", "clients", "sampling_rate", "rounds", "local_epochs", "batch_size")
 NOT_A_SETTING = ("trial_id", "method_options", "lr", "weighting", "client_momentum")
@@ -44,6 +45,18 @@ def lead(frames: Frames) -> list[str]:
 
 def _several(count: int, name: str) -> str:
     return f"{count} {name}{'s' if count != 1 else ''}"
+
+
+def headings(runs: pd.DataFrame) -> dict[str, str]:
+    """Return for each setting what sets it apart from the others."""
+    varying = [name for name in metrics.SETTING if runs[name].nunique(dropna=False) > 1]
+    firsts = runs.drop_duplicates("setting").to_dict("records")
+    return {row["setting"]: _apart(row, varying) for row in firsts}
+
+
+def _apart(row: Mapping[Hashable, Any], varying: Sequence[str]) -> str:
+    texts = [metrics.text(name, row[name]) for name in varying if pd.notna(row[name])]
+    return ", ".join(texts) or ONLY_SETTING
 
 
 def with_corner(corner: str, table: Table) -> Table:
@@ -120,7 +133,8 @@ def settings_table(runs: pd.DataFrame) -> Table:
 def _general(variant: str) -> dict[str, str]:
     """Return the settings that have no column of their own and are no hyperparameters."""
     own = json.loads(variant)
-    return {name: str(own[name]) for name in own if not name.startswith(("method.", "optimizer."))}
+    general = [name for name in own if not name.startswith(("method.", "optimizer."))]
+    return {name: "none" if own[name] is None else str(own[name]) for name in general}
 
 
 def _values(column: "pd.Series[Any]") -> list[str]:
@@ -131,9 +145,10 @@ def _values(column: "pd.Series[Any]") -> list[str]:
 
 def partition_table(runs: pd.DataFrame) -> Table:
     """Return each scenario's partition, and whether all methods met the same."""
+    titles = headings(runs)
     rows = [
-        (f"{setting}, scenario {scenario}", part["partition_sha256"].dropna())
-        for (setting, scenario), part in runs.groupby(["setting", "scenario"], sort=False)
+        (_place(titles[str(setting)], scenario), part["partition_sha256"].dropna())
+        for (setting, scenario), part in runs.groupby(["setting", "scenario"])
     ]
     columns = [
         Column(("sha256",), [Cell(_short(found)) for _, found in rows]),
@@ -143,6 +158,10 @@ def partition_table(runs: pd.DataFrame) -> Table:
     note = "The hash is over the indices of every client's samples; its first 16 digits are shown."
     names = [name for name, _ in rows]
     return with_corner("setting", assemble("partitions", names, columns, [note]))
+
+
+def _place(title: str, scenario: Hashable) -> str:
+    return f"scenario {scenario}" if title == ONLY_SETTING else f"{title}, scenario {scenario}"
 
 
 def _short(hashes: "pd.Series[str]") -> str:
@@ -173,7 +192,12 @@ def versions_table(runs: pd.DataFrame) -> Table:
 
 def trouble_section(frames: Frames) -> Section:
     """Return what failed or diverged, what has not ended, and what could not be read."""
-    blocks = [*_failures(frames.runs), *_open(frames), *points(list(frames.problems))]
+    blocks = [
+        *_failures(frames.runs),
+        *_open(frames),
+        *_continue(frames),
+        *points(list(frames.problems)),
+    ]
     if not blocks:
         blocks = [Text("All trials finished; nothing failed, diverged or is missing.")]
     return Section("What went wrong and what is missing", "trouble", blocks)
@@ -207,15 +231,18 @@ def _open(frames: Frames) -> list[Block]:
             f" (trial {row.trial_id})"
             for row in absent.itertuples()
         ]
-    return [*points(_cut(lines)), *_continue(frames, lines)]
+    return points(_cut(lines))
 
 
-def _continue(frames: Frames, lines: list[str]) -> list[Block]:
-    if not lines:
-        return []
-    folders = dict.fromkeys(_experiment(Path(folder)) for folder in frames.runs["folder"])
-    commands = "\n".join(f"fedgps-ray resume {shlex.quote(str(folder))}" for folder in folders)
-    return [Code("to continue", commands)]
+def _continue(frames: Frames) -> list[Block]:
+    """Return the commands that run what has not ended, if there is any."""
+    open_runs = frames.runs[~frames.runs["status"].isin(ENDED)]
+    folders = [
+        *(_experiment(Path(folder)) for folder in open_runs["folder"]),
+        *(Path(folder) for folder in _missing(frames).get("folder", [])),
+    ]
+    commands = [shlex.join(["fedgps-ray", "resume", str(f)]) for f in dict.fromkeys(folders)]
+    return [Code("to continue", "\n".join(commands))] if commands else []
 
 
 def _experiment(trial: Path) -> Path:

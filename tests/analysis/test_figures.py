@@ -14,7 +14,7 @@ from analysis.figures.style import COLOURS, MARKERS, STROKES, looks
 from fedgps_ray.errors import UserError
 
 CEILINGS = {"fedavg": 0.5, "fedprox": 0.6, "scaffold": 0.55, "fedgps": 0.7}
-KINDS = ["convergence", "partitions"]
+KINDS = ["partitions"]
 
 
 class Frames:

@@ -13,6 +13,7 @@ from scipy.stats import wasserstein_distance
 from analysis import theory as shown
 from fedgps_ray import theory
 from fedgps_ray.errors import UserError
+from fedgps_ray.methods import METHODS
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 from fedgps_ray.trial import run_trial
@@ -162,6 +163,15 @@ def test_the_terms_of_a_trial_add_up_and_come_out_again(results):
     curved = found["curvature"]
     assert curved["largest"] > curved["smallest"]
     assert curved["lambda_g"] == 0.5
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_can_be_measured(tmp_path, method):
+    trial = run(tmp_path, method=method, rounds=1)
+    found = theory.measure(trial, samples=10)
+    assert len(found["clients"]) == (1 if method == "centralized" else 2)
+    assert all(math.isfinite(row["bound"]) for row in found["clients"])
+    assert math.isfinite(found["curvature"]["norm"])
 
 
 def test_a_client_that_stands_still_leaves_the_surrogate_where_it_was(tmp_path):

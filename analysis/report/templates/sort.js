@@ -27,7 +27,10 @@ for (const table of document.querySelectorAll("table")) {
       body.append(...rows);
     });
   });
-  for (const cell of table.querySelectorAll("td")) {
-    if (cell.textContent.length > 60) cell.className += " long";
-  }
+  heads.forEach((head, column) => {
+    const cells = [...table.tBodies[0].rows].map((row) => row.cells[column]);
+    const words = cells.every((cell) => !("sort" in cell.dataset));
+    if (words) [head, ...cells].forEach((cell) => cell.classList.add("words"));
+    for (const cell of cells) cell.classList.toggle("long", cell.textContent.length > 60);
+  });
 }
