@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 
 from fedgps_ray.events import Event, Status
 from fedgps_ray.results.mirror import Mirror, mirrored
+from fedgps_ray.results.store import TrialStore
 from fedgps_ray.runtime.dispatch import Dispatcher, share
 from fedgps_ray.runtime.pool import Pool
 from fedgps_ray.runtime.ray_pool import RayPool
@@ -48,7 +50,7 @@ class Server:
 
         Nothing of an earlier trial is used but the client actors, which are set up anew.
         """
-        how = ExecutionSpec(**execution)
+        how, trial = ExecutionSpec(**execution), TrialSpec(**spec)
         self.dispatcher = None
 
         def make_pool(worker: Worker) -> Pool:
@@ -61,7 +63,10 @@ class Server:
         self.running = True
         try:
             loaded = ray.get(data[0]) if data else None
-            yield from _kept(TrialSpec(**spec), how, anew, make_pool, loaded)
+            yield from _kept(trial, how, anew, make_pool, loaded)
+        except RayError:  # no fault of the trial: its surroundings are lost, and it can go on
+            TrialStore(how.out, trial).note(status="interrupted", error=None)
+            raise
         finally:
             self.running = False
 

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from fedgps_ray.data.datasets import Dataset
 from fedgps_ray.data.partition import index_sha256
-from fedgps_ray.errors import ClientFailed, Stopped, UserError
+from fedgps_ray.errors import Stopped, UserError
 from fedgps_ray.events import Event, Row, Started
 from fedgps_ray.results import files
 from fedgps_ray.results.store import ENDED, TrialStore
@@ -72,7 +72,7 @@ class _Trial:
         start, problems = self._start()
         self.saved = self.last = start
         self._note_start()
-        status = "failed"
+        status = "interrupted"  # also where Ray ends this process
         try:
             yield Started(start.rounds_done, problems)
             yield from self._rounds(start)
@@ -82,11 +82,11 @@ class _Trial:
             self.store.add(stop.row, [])
             self.store.note(diverged=str(stop))
             yield stop.row
-        except (ClientFailed, UserError) as failure:
-            self.store.note(error=str(failure))
+        except Stopped:
             raise
-        except (KeyboardInterrupt, GeneratorExit, Stopped):
-            status = "interrupted"
+        except Exception as failure:
+            status = "failed"
+            self.store.note(error=str(failure) or repr(failure))
             raise
         finally:
             self._end(status)

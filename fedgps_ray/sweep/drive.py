@@ -73,7 +73,7 @@ def drive(job: Job, screen: Screen) -> State:
             ledger.keep_at(Mirror(job.execution.storage))
         to_do = _to_do(job, screen)
         ledger.write({"name": job.name, **job.facts, "execution": _plain(job.execution)})
-        tracker = Tracker(job.name, ledger, job.execution, screen.event)
+        tracker = Tracker(job.name, ledger, to_do, job.execution, screen.event)
         if not to_do:
             return tracker.state
         _launch(job, tracker, to_do, screen)

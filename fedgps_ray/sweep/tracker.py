@@ -9,7 +9,7 @@ from ray import tune
 
 from fedgps_ray.errors import UserError
 from fedgps_ray.results.store import ENDED, TrialStore, read_trial
-from fedgps_ray.spec import ExecutionSpec
+from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep.ledger import STOPPED, Cell, Ledger
 from fedgps_ray.sweep.state import State, running
 
@@ -21,11 +21,16 @@ class Tracker:
     """Keeps the state of a sweep up to date, in memory and in live.json."""
 
     def __init__(
-        self, name: str, ledger: Ledger, execution: ExecutionSpec, say: Callable[[str], None]
+        self,
+        name: str,
+        ledger: Ledger,
+        to_do: Sequence[TrialSpec],
+        execution: ExecutionSpec,
+        say: Callable[[str], None],
     ) -> None:
         self.ledger, self.execution, self.say = ledger, execution, say
         self.specs = {spec.trial_id: spec for spec in ledger.specs}
-        self.state = _first(name, ledger.cells())
+        self.state = _first(name, ledger.cells(), to_do)
         self.stopped: set[str] = set()  # by the scheduler of a search
         self.saved = self.looked = 0.0
 
@@ -128,15 +133,17 @@ class Tracker:
         return f"{self.ledger.labels[trial_id]} ({trial_id})"
 
 
-def _first(name: str, cells: Sequence[Cell]) -> State:
+def _first(name: str, cells: Sequence[Cell], to_do: Sequence[TrialSpec]) -> State:
     """Return the state before a launch."""
-    statuses = [cell.status for cell in cells]
+    wanted = {spec.trial_id for spec in to_do}
+    statuses = [cell.status for cell in cells if cell.spec.trial_id not in wanted]
     return State(
         name,
         total=len(cells),
         rounds_total=sum(cell.spec.rounds for cell in cells),
         finished=statuses.count("finished") + statuses.count("stopped"),
         diverged=statuses.count("diverged"),
+        failed=statuses.count("failed"),
         rounds_before=sum(c.spec.rounds if c.is_done else c.rounds_done for c in cells),
     )
 
