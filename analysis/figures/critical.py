@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import published
-from analysis.figures.style import INK, OURS, OWN_COLOURS, styled
+from analysis.figures.style import INK, OURS, OWN_COLOURS, method_of, styled
 from analysis.statistics import Ranking, ranking, scores
 
 GROUP_STEP, NAME_STEP = 0.5, 0.9  # in units of a name's height
@@ -77,7 +77,7 @@ def _distance(axes: Axes, distance: float, last: int) -> None:
 
 def _name(axes: Axes, name: str, rank: float, edge: float, y: float) -> None:
     """Lead from the rank down and to the side, to the name and its rank."""
-    ours = name.split(" ")[0] in OURS
+    ours = method_of(name) in OURS
     colour = OWN_COLOURS.get(name, INK) if ours else INK
     axes.plot([rank, rank, edge], [0, y, y], color=colour, lw=1.4 if ours else 0.8)
     side = "right" if edge < 1 else "left"

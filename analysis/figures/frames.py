@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from analysis.figures.style import OURS, REFERENCE
+from analysis.figures.style import OURS, REFERENCE, method_of
 from fedgps_ray.errors import UserError
 
 
@@ -32,7 +32,7 @@ def scored(runs: pd.DataFrame) -> pd.DataFrame:
 def leading(scores: "pd.Series[float]", labels: "pd.Series[str]", top: int) -> list[str]:
     """Return the labels with the best mean score, and FedAvg and ours wherever they stand."""
     order = list(scores.groupby(labels).mean().sort_values(ascending=False, kind="stable").index)
-    always = {label for label in order if label.split(" ")[0] in (*OURS, REFERENCE)}
+    always = {label for label in order if method_of(label) in (*OURS, REFERENCE)}
     return [label for label in order if label in always.union(order[:top])]
 
 

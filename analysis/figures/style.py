@@ -1,5 +1,6 @@
 """One look for all figures: sizes, colour-blind safe colours, files that come out the same."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from itertools import product
@@ -64,16 +65,26 @@ def styled(make: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
 
 
 def looks(labels: Iterable[str]) -> dict[str, Look]:
-    """Return each label's look; pass all labels of a comparison, so that figures agree."""
+    """Return each label's look; pass all labels of a comparison, so that figures agree.
+
+    FedAvg and ours have colours of their own, unless several of their variants are compared.
+    """
     ordered = sorted(set(labels))
+    variants = Counter(method_of(label) for label in ordered)
     others = iter(product(STROKES, COLOURS))
     found = {}
     for number, label in enumerate(ordered):
-        own = OWN_COLOURS.get(label)
-        stroke, colour = ("-", own) if own else next(others)
-        width = 2.2 if label.split(" ")[0] in OURS else 1.3
+        method = method_of(label)
+        own = label in OWN_COLOURS or (method in OWN_COLOURS and variants[method] == 1)
+        stroke, colour = ("-", OWN_COLOURS[method]) if own else next(others)
+        width = 2.2 if method in OURS else 1.3
         found[label] = Look(colour, stroke, MARKERS[number % len(MARKERS)], width)
     return found
+
+
+def method_of(label: str) -> str:
+    """Return the method of a label, which may go on to name its options."""
+    return label.split(" ")[0]
 
 
 def line(look: Look) -> dict[str, Any]:

@@ -33,9 +33,9 @@ class Frames:
         return replace(self, runs=runs, rounds=rounds, clients=clients, partitions=partitions)
 
     def settings(self) -> Iterator[tuple[str, "Frames"]]:
-        """Yield each setting in words, with its part."""
-        for title, runs in metrics.settings(self.runs):
-            yield title, self.of(runs)
+        """Yield each setting in words with its part, in the order of their values."""
+        for setting, runs in metrics.settings(self.runs.sort_values(metrics.SETTING)):
+            yield setting, self.of(runs)
 
 
 def read(folders: Sequence[Path]) -> Frames:

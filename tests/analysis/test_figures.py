@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 from analysis import figures, load, metrics, published, statistics
 from analysis.figures.ablation import variant
 from analysis.figures.frames import leading
-from analysis.figures.style import COLOURS, MARKERS, STROKES, looks
+from analysis.figures.style import COLOURS, MARKERS, OWN_COLOURS, STROKES, looks
 from fedgps_ray.errors import UserError
 
 CEILINGS = {"fedavg": 0.5, "fedprox": 0.6, "scaffold": 0.55, "fedgps": 0.7}
@@ -56,6 +56,12 @@ def test_every_method_of_a_large_comparison_looks_different():
 
 def test_a_method_looks_the_same_whatever_order_it_comes_in():
     assert looks(["vhl", "fedgps", "ccvr"]) == looks(["ccvr", "vhl", "fedgps", "fedgps"])
+
+
+def test_ours_keep_their_colours_unless_variants_are_compared():
+    assert looks(["fedgps (rho=0.3)"])["fedgps (rho=0.3)"].color == OWN_COLOURS["fedgps"]
+    several = looks(["fedgps (rho=0.3)", "fedgps (rho=0.5)"])
+    assert len({look.color for look in several.values()} - set(OWN_COLOURS.values())) == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
