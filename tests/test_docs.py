@@ -2,22 +2,102 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from typer.main import get_command
 
-from fedgps_ray.cli import app
+from fedgps_ray.cli import app, main
 from fedgps_ray.methods.base import Reply
 from fedgps_ray.tensors import Update
 from fedgps_ray.training.local import Client
 
 ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+QUICK = "--rounds 1 --model mlp --actors 0"
+OWN = f"mine.npz --method fedavg --clients 3 --alpha 1 {QUICK}"
+RUNS = {  # what stands in for parts of the commands, so that each takes seconds
+    "--rounds 20": QUICK,
+    "my_images.npz --model convnet --method fedavg": OWN,
+    "--set optimizer.lr=0.05": f"--set optimizer.lr=0.05 {QUICK}",
+    "run --actors 0": f"run {QUICK}",
+    "paper list": "paper list --no-estimate",
+    "--no-estimate --no-estimate": "--no-estimate",
+    "runs/quickstart": "runs/default",
+    "my_study.toml": "experiments/quickstart.toml",
+}
+NEED_MORE = re.compile(  # a cluster, a name of the reader's, or minutes
+    r"^(sweep(?!.*--dry-run)|paper run|bench|soak|doctor|resume)|[A-Z]{3,}|--address|--actors 2"
+    r"|gpus"
+    r"|^(run|report|verify|watch|status)$"
+)
 
 
-def blocks(name):
-    return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), flags=re.DOTALL)
+def blocks(name, language="python"):
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / name).read_text(), flags=re.DOTALL)
+
+
+def shown_commands(name):
+    """Return the commands of a page: lines that are code, and what stands in backticks."""
+    text = (ROOT / name).read_text()
+    lines = [line for line in text.splitlines() if line.startswith("    ")]
+    found = [line.partition("#")[0].strip() for line in lines]
+    found += re.findall(r"`(fedgps-ray [^`]*)`", text)
+    return [shlex.split(line)[1:] for line in found if line.startswith("fedgps-ray ")]
+
+
+ALL = sorted({shlex.join(command) for page in PAGES for command in shown_commands(page)})
+
+
+def test_there_are_commands_to_test():
+    assert len(ALL) > 20
+
+
+@pytest.mark.parametrize("command", ALL)
+def test_every_command_is_understood(command):
+    """Options that do not exist, or values that cannot be, are refused here."""
+    name, *rest = shlex.split(command)
+    found = get_command(app).commands[name]
+    while hasattr(found, "commands") and rest:
+        name, *rest = rest
+        found = found.commands[name]
+    if rest:  # a bare name is only spoken of
+        found.make_context(name, [word for word in rest if word != "--help"])
+
+
+@pytest.fixture(scope="module")
+def playground(tmp_path_factory):
+    """Return a folder with the experiment files, somebody's images and one finished trial."""
+    folder = tmp_path_factory.mktemp("docs")
+    (folder / "experiments").symlink_to(ROOT / "experiments")
+    (code,) = blocks("docs/adding-a-data-set.md")
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
+    quick = "run --model mlp --method fedavg --rounds 2 --actors 0"
+    subprocess.run([*PROGRAM, *shlex.split(quick)], cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+PROGRAM = [sys.executable, "-c", "from fedgps_ray.cli import main; main()"]
+
+
+def quick(command):
+    """Return a command as the tests run it, or None if it needs a cluster or much time."""
+    for shown, instead in RUNS.items():
+        command = command.replace(shown, instead)
+    return None if NEED_MORE.search(command) else command
+
+
+@pytest.mark.parametrize("command", [shown for shown in ALL if quick(shown)])
+def test_commands_that_need_no_cluster_run(command, playground, monkeypatch, capsys):
+    monkeypatch.chdir(playground)
+    monkeypatch.setattr(sys, "argv", ["fedgps-ray", *shlex.split(quick(command))])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0, capsys.readouterr().err
+    assert capsys.readouterr().out
 
 
 def test_the_worked_example_of_a_method_runs():
@@ -29,13 +109,18 @@ def test_the_worked_example_of_a_method_runs():
     names["test_average_follows_the_model"]()
 
 
-def shown_commands():
-    text = (ROOT / "README.md").read_text()
-    lines = [line.strip() for line in text.splitlines() if line.startswith("    fedgps-ray ")]
-    return [shlex.split(line.split("#")[0])[1:] for line in lines]
+@pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
+def test_the_frame_is_read_as_shown(page, playground, monkeypatch):
+    monkeypatch.chdir(playground)
+    (code,) = blocks(page)
+    names = {}
+    exec(compile(code.replace("runs/quickstart", "runs/default"), page, "exec"), names)
+    assert set(names["frame"]["method"]) >= {"fedavg"}
+    assert names["frame"]["accuracy"].max() > 0
 
 
-@pytest.mark.parametrize("arguments", shown_commands(), ids=" ".join)
-def test_every_command_of_the_readme_is_understood(arguments):
-    name, *rest = arguments
-    get_command(app).commands[name].make_context(name, rest)
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text()):
+        if "://" not in target:
+            assert (ROOT / page).parent.joinpath(target).exists(), target
