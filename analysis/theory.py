@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -35,7 +35,7 @@ def read(*folders: Path) -> Theory:
     """Return what `theory.json` of the trials in these folders says, with their settings."""
     trials = load.trials(*folders)
     files = {str(row.trial_id): Path(str(row.folder)) / FILE for row in trials.itertuples()}
-    told = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+    told = {name: _content(file) for name, file in files.items() if file.exists()}
     if not told:
         raise UserError(f"nothing was measured: no theory.json in {', '.join(map(str, folders))}")
     settings = trials.assign(label=labels(trials)).set_index("trial_id")[SETTINGS]
@@ -45,6 +45,14 @@ def read(*folders: Path) -> Theory:
         pd.DataFrame(clients).join(settings, on="trial_id"),
         pd.DataFrame(curved).join(settings, on="trial_id"),
     )
+
+
+def _content(file: Path) -> Any:
+    try:
+        content = json.loads(file.read_text())
+        return {"clients": content["clients"], "curvature": content["curvature"]}
+    except (ValueError, LookupError, TypeError) as problem:
+        raise UserError(f"{file} is damaged ({problem!r}); delete it and measure again") from None
 
 
 @styled

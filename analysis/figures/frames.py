@@ -30,10 +30,14 @@ def scored(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def leading(scores: "pd.Series[float]", labels: "pd.Series[str]", top: int) -> list[str]:
-    """Return the labels with the best mean score, and FedAvg and ours wherever they stand."""
+    """Return the labels with the best mean score, and FedAvg and ours wherever they stand.
+
+    Of many variants of FedAvg or of ours, the best ones stand for all.
+    """
     order = list(scores.groupby(labels).mean().sort_values(ascending=False, kind="stable").index)
-    always = {label for label in order if method_of(label) in (*OURS, REFERENCE)}
-    return [label for label in order if label in always.union(order[:top])]
+    ours = [label for label in order if method_of(label) in OURS][:top]
+    reference = [label for label in order if method_of(label) == REFERENCE][:1]
+    return [label for label in order if label in {*order[:top], *ours, *reference}]
 
 
 def leading_curves(frame: pd.DataFrame, top: int) -> list[str]:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -71,7 +71,7 @@ def looks(labels: Iterable[str]) -> dict[str, Look]:
     """
     ordered = sorted(set(labels))
     variants = Counter(method_of(label) for label in ordered)
-    others = iter(product(STROKES, COLOURS))
+    others = cycle(product(STROKES, COLOURS))
     found = {}
     for number, label in enumerate(ordered):
         method = method_of(label)

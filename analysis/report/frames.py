@@ -58,7 +58,12 @@ def read(folders: Sequence[Path]) -> Frames:
 
 def _planned(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """Return the cells that sweeps were to run, each with its folder."""
-    paths = [path for folder in folders for path in sorted(folder.glob("**/experiment.json"))]
+    paths = [
+        path
+        for folder in folders
+        for place in ("experiment.json", "*/experiment.json")
+        for path in sorted(folder.glob(place))
+    ]
     return [{**cell, "folder": str(path.parent)} for path in paths for cell in _cells(path)]
 
 

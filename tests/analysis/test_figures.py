@@ -54,6 +54,10 @@ def test_every_method_of_a_large_comparison_looks_different():
     assert len(set(MARKERS)) == len(MARKERS)
 
 
+def test_a_search_with_many_variants_still_has_looks():
+    assert len(looks(f"fedgps (rho={number})" for number in range(100))) == 100
+
+
 def test_a_method_looks_the_same_whatever_order_it_comes_in():
     assert looks(["vhl", "fedgps", "ccvr"]) == looks(["ccvr", "vhl", "fedgps", "fedgps"])
 
@@ -101,6 +105,7 @@ def test_the_best_are_shown_and_always_fedavg_and_ours():
     labels = pd.Series(["a", "b", "fedavg", "fedgps_cf", "c", "fedgps (rho=0)"])
     scores = pd.Series([5.0, 4.0, 1.0, 2.0, 3.0, 0.0])
     assert leading(scores, labels, 2) == ["a", "b", "fedgps_cf", "fedavg", "fedgps (rho=0)"]
+    assert leading(scores, labels, 1) == ["a", "fedgps_cf", "fedavg"]
 
 
 def test_bytes_add_up_from_round_to_round(frames):

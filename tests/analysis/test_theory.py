@@ -201,6 +201,9 @@ def test_what_cannot_be_measured_is_told(tmp_path, trial_maker):
         theory.measure(trial.folder)
     with pytest.raises(UserError, match="nothing was measured"):
         shown.read(tmp_path)
+    (trial.folder / "theory.json").write_text("[]")
+    with pytest.raises(UserError, match=r"theory.json is damaged .* delete it and measure again"):
+        shown.read(tmp_path)
 
 
 # --- figures --------------------------------------------------------------------------------------
