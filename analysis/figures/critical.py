@@ -29,8 +29,13 @@ def critical_difference(rankings: Mapping[str, Ranking]) -> Figure:
 
 def figure_1() -> Figure:
     """Draw the ranks of the paper's two main tables, from its printed accuracies."""
+    return critical_difference(printed_rankings())
+
+
+def printed_rankings() -> dict[str, Ranking]:
+    """Return the rankings of the paper's two main tables."""
     tables = {title: published.runs(name) for title, name in FIGURE_1.items()}
-    return critical_difference({title: ranking(scores(runs)) for title, runs in tables.items()})
+    return {title: ranking(scores(runs)) for title, runs in tables.items()}
 
 
 def _height(one: Ranking) -> float:

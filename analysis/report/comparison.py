@@ -97,9 +97,16 @@ def _ranking(scores: pd.DataFrame, slug: str) -> list[Block]:
         found = statistics.ranking(scores)
     except UserError as problem:
         return [Text(f"No ranking: {problem}.")]
+    caption = "Critical difference: average ranks; bars join methods that are not told apart."
+    draw = partial(figures.critical_difference, {"": found})
+    return [*drawn(f"{slug}-critical-difference", caption, draw), *points(ranking_sentences(found))]
+
+
+def ranking_sentences(found: statistics.Ranking) -> list[str]:
+    """Return what the tests of a ranking say, and what they cannot say."""
     apart = found.pairs[found.pairs["significant"]]
     listed = "; ".join(f"{row.better} from {row.worse}" for row in apart.itertuples())
-    sentences = [
+    return [
         f"Friedman: chi-squared {found.chi2:.2f} with {found.df} degrees of freedom,"
         f" p = {found.p_value:.2g}. Iman and Davenport: F = {found.iman_davenport_f:.2f},"
         f" p = {found.iman_davenport_p:.2g}.",
@@ -107,9 +114,6 @@ def _ranking(scores: pd.DataFrame, slug: str) -> list[Block]:
         + (f": {listed}." if listed else "."),
         *found.caveats,
     ]
-    caption = "Critical difference: average ranks; bars join methods that are not told apart."
-    draw = partial(figures.critical_difference, {"": found})
-    return [*drawn(f"{slug}-critical-difference", caption, draw), *points(sentences)]
 
 
 def _pairs(scores: pd.DataFrame, slug: str, against: str) -> list[Block]:

@@ -306,3 +306,5 @@ def test_the_paper_in_its_own_numbers():
     main = {row[0]: row for row in cells(table(made, "CIFAR10_10_5_1"))}
     assert main["fedavg"][1:3] == ["84.21", "340"]
     assert len(of_kind(made, Picture)) == 1
+    assert "SVHN. Nemenyi at 0.05: 9 of 91 pairs are told apart: fedgps from " in words(made)
+    assert "CIFAR-10. With 14 methods and 5 blocks the critical distance is 8.873" in words(made)
