@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from analysis.report import frames as source
+from analysis.report.again import again_section
 from analysis.report.blocks import Report
 from analysis.report.comparison import (
     across_section,
@@ -12,7 +13,6 @@ from analysis.report.comparison import (
 )
 from analysis.report.extras import against_section, published_report, theory_section
 from analysis.report.facts import (
-    again_section,
     cost_section,
     headings,
     lead,

@@ -1,4 +1,4 @@
-"""What was run, how it went, what is missing, and how to run it again."""
+"""What was run, what it cost, how it went, and what is missing."""
 
 import json
 import shlex
@@ -19,9 +19,7 @@ from fedgps_ray.results import schema
 
 ONLY_SETTING = "Comparison"  # the heading where there are no others
 LISTED = 40  # lines of a list; more are counted
-OPTIONS = ("model", "clients", "sampling_rate", "rounds", "local_epochs", "batch_size")
 NOT_A_SETTING = ("trial_id", "method_options", "lr", "weighting", "client_momentum")
-OPTIONS_TOO = ("scenario", "seed")
 
 
 def lead(frames: Frames) -> list[str]:
@@ -31,9 +29,9 @@ def lead(frames: Frames) -> list[str]:
     states = ", ".join(f"{count} {status}" for status, count in counts.items())
     settings = runs["setting"].nunique()
     parts = [
-        _several(runs["label"].nunique(), "method"),
-        _several(runs["scenario"].nunique(), "scenario"),
-        _several(runs["seed"].nunique(), "seed"),
+        several(runs["label"].nunique(), "method"),
+        several(runs["scenario"].nunique(), "scenario"),
+        several(runs["seed"].nunique(), "seed"),
     ]
     where = f" in {settings} settings" if settings > 1 else ""
     missing = len(_missing(frames))
@@ -43,7 +41,8 @@ def lead(frames: Frames) -> list[str]:
     return sentences
 
 
-def _several(count: int, name: str) -> str:
+def several(count: int, name: str) -> str:
+    """Return a number of things in words."""
     return f"{count} {name}{'s' if count != 1 else ''}"
 
 
@@ -183,7 +182,7 @@ def versions_table(runs: pd.DataFrame) -> Table:
         Column((name,), [Cell(str(versions.get(name, "—"))) for versions, _ in found])
         for name in packages
     ]
-    names = [f"{_several(count, 'trial')}" for _, count in found]
+    names = [f"{several(count, 'trial')}" for _, count in found]
     return with_corner("trials", assemble("versions", names, columns))
 
 
@@ -261,61 +260,3 @@ def _missing(frames: Frames) -> pd.DataFrame:
 def _cut(lines: list[str]) -> list[str]:
     more = len(lines) - LISTED
     return lines if more <= 0 else [*lines[:LISTED], f"and {more} more"]
-
-
-# --- how to run it again --------------------------------------------------------------------------
-
-
-def commands(runs: pd.DataFrame) -> str:
-    """Return a script with the exact command of every trial."""
-    lines = ["#!/bin/sh", "set -e"]
-    for row in runs.itertuples():
-        info = json.loads((Path(str(row.folder)) / "trial.json").read_text())
-        lines += [f"# trial {row.trial_id}", command(info["spec"], info["execution"])]
-    return "\n".join(lines) + "\n"
-
-
-def command(spec: Mapping[str, Any], execution: Mapping[str, Any]) -> str:
-    """Return the command that runs this very trial: what has an option as option, all else set."""
-    words = ["fedgps-ray", "run", "--out", "runs/again"]
-    for name in (*OPTIONS, *OPTIONS_TOO):
-        words += [f"--{name.replace('_', '-')}", str(spec[name])]
-    rest = {key: value for key, value in spec.items() if key not in (*OPTIONS, *OPTIONS_TOO)}
-    for name, value in rest.items():
-        words += ["--set", f"{name}={_value(value, execution)}"]
-    return shlex.join(words)
-
-
-def _value(value: Any, execution: Mapping[str, Any]) -> str:
-    """Return a setting as JSON; a file that is known by its content as its path."""
-    if isinstance(value, dict) and "sha256" in value:
-        path: str = execution["files"].get(value["sha256"], value["file"])
-        return path
-    return json.dumps(value, separators=(",", ":"))
-
-
-def again_section(frames: Frames) -> tuple[Section, str]:
-    """Return how to get these numbers again, and the script that does."""
-    script = commands(frames.runs)
-    blocks: list[Block] = [
-        Text(
-            "Equal settings give equal numbers, bit for bit, on one type of machine. The script"
-            " commands.sh beside this report runs every trial again, one after the other."
-        ),
-        *[Code("as a sweep", text) for text in _sweeps(frames)],
-        Code(f"commands.sh ({_several(len(frames.runs), 'trial')})", script),
-    ]
-    return Section("How to run it again", "again", blocks), script
-
-
-def _sweeps(frames: Frames) -> list[str]:
-    """Return the command of each sweep whose experiment file is known."""
-    if frames.planned.empty:
-        return []
-    folders = [Path(folder) for folder in frames.planned["folder"].unique()]
-    told = [(folder, json.loads((folder / "experiment.json").read_text())) for folder in folders]
-    return [
-        shlex.join(["fedgps-ray", "sweep", str(info["file"]), "--out", str(folder)])
-        for folder, info in told
-        if info.get("file")
-    ]

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from analysis import report
-from analysis.report import extras, facts
+from analysis.report import again, extras
 from analysis.report.blocks import Code, Picture, Points, Shown, Text
 from analysis.report.comparison import reference
 from fedgps_ray.errors import UserError
@@ -276,14 +276,14 @@ def parsed(command):
 )
 def test_a_command_makes_the_very_same_trial(settings):
     spec = trial_spec(**settings)
-    command = facts.command(spec.model_dump(mode="json"), {"files": {}})
+    command = again.command(spec.model_dump(mode="json"), {"files": {}})
     assert trial_spec(**parsed(command)).trial_id == spec.trial_id
 
 
 def test_an_own_file_is_named_by_its_path():
     spec = trial_spec(dataset={"name": "npz", "file": "own.npz", "sha256": "0" * 64})
     files = {"0" * 64: "/data/my own.npz"}
-    command = facts.command(spec.model_dump(mode="json"), {"files": files})
+    command = again.command(spec.model_dump(mode="json"), {"files": files})
     assert parsed(command)["dataset"] == "/data/my own.npz"
 
 

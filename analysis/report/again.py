@@ -1,0 +1,73 @@
+"""How to get the same numbers again."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis.report.blocks import Block, Code, Section, Text
+from analysis.report.facts import several
+from analysis.report.frames import Frames
+
+OPTIONS = (
+    *("model", "clients", "sampling_rate", "rounds", "local_epochs", "batch_size"),
+    *("scenario", "seed"),
+)
+
+
+def commands(runs: pd.DataFrame) -> str:
+    """Return a script with the exact command of every trial."""
+    lines = ["#!/bin/sh", "set -e"]
+    for row in runs.itertuples():
+        info = json.loads((Path(str(row.folder)) / "trial.json").read_text())
+        lines += [f"# trial {row.trial_id}", command(info["spec"], info["execution"])]
+    return "\n".join(lines) + "\n"
+
+
+def command(spec: Mapping[str, Any], execution: Mapping[str, Any]) -> str:
+    """Return the command that runs this very trial: what has an option as option, all else set."""
+    words = ["fedgps-ray", "run", "--out", "runs/again"]
+    for name in OPTIONS:
+        words += [f"--{name.replace('_', '-')}", str(spec[name])]
+    rest = {key: value for key, value in spec.items() if key not in OPTIONS}
+    for name, value in rest.items():
+        words += ["--set", f"{name}={_value(value, execution)}"]
+    return shlex.join(words)
+
+
+def _value(value: Any, execution: Mapping[str, Any]) -> str:
+    """Return a setting as JSON; a file that is known by its content as its path."""
+    if isinstance(value, dict) and "sha256" in value:
+        path: str = execution["files"].get(value["sha256"], value["file"])
+        return path
+    return json.dumps(value, separators=(",", ":"))
+
+
+def again_section(frames: Frames) -> tuple[Section, str]:
+    """Return how to get these numbers again, and the script that does."""
+    script = commands(frames.runs)
+    blocks: list[Block] = [
+        Text(
+            "Equal settings give equal numbers, bit for bit, on one type of machine. The script"
+            " commands.sh beside this report runs every trial again, one after the other."
+        ),
+        *[Code("as a sweep", text) for text in _sweeps(frames)],
+        Code(f"commands.sh ({several(len(frames.runs), 'trial')})", script),
+    ]
+    return Section("How to run it again", "again", blocks), script
+
+
+def _sweeps(frames: Frames) -> list[str]:
+    """Return the command of each sweep whose experiment file is known."""
+    if frames.planned.empty:
+        return []
+    folders = [Path(folder) for folder in frames.planned["folder"].unique()]
+    told = [(folder, json.loads((folder / "experiment.json").read_text())) for folder in folders]
+    return [
+        shlex.join(["fedgps-ray", "sweep", str(info["file"]), "--out", str(folder)])
+        for folder, info in told
+        if info.get("file")
+    ]
