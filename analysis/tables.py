@@ -5,7 +5,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import isnan, nan
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal, NamedTuple
 
@@ -17,7 +16,6 @@ from fedgps_ray.errors import UserError
 Mark = Literal["", "best", "second", "partial", "missing"]
 Row = Mapping[Hashable, Any]
 
-HEADER = ["method", "status", "best", "last", "mean of last ten", "MB up", "MB down", "seconds"]
 ABSENT, DASH, RUNNING, PARTIAL = "—", "-", "…", "†"
 MEAN = "mean ± std"
 WEIGHTING = "method.weighting"
@@ -196,6 +194,19 @@ def by_scenario(runs: pd.DataFrame) -> Table:
         heads = ("all scenarios", MEAN)
         columns.append(_scores(heads, averages, names, len(scenarios)))
     return assemble(title, names, columns, _seed_notes(runs))
+
+
+def overview(runs: pd.DataFrame) -> Table:
+    """Return what fits a terminal: methods, and their accuracies over all scenarios and seeds."""
+    title, names = _one_setting(runs), metrics.order(runs)
+    heads = {"accuracy": "best", "last": "last", "last_ten": "mean of last ten"}
+    cases = len(runs[["scenario", "seed"]].drop_duplicates())
+    columns = [
+        _scores((head,), runs.assign(accuracy=runs[name]), names, cases)
+        for name, head in heads.items()
+    ]
+    note = f"Accuracy in percent: {MEAN} over {cases} scenarios and seeds." if cases > 1 else ""
+    return assemble(title, names, columns, [note] if note else [])
 
 
 def _one_setting(runs: pd.DataFrame) -> str:
@@ -381,32 +392,3 @@ def _own(variant: Mapping[str, Any]) -> str:
         if name.startswith("method.") and name != WEIGHTING
     }
     return ", ".join(f"{_last(name)} {_plain(value)}" for name, value in own.items()) or "none"
-
-
-# --- a line a trial -------------------------------------------------------------------------------
-
-
-def comparison(trials: pd.DataFrame) -> list[list[str]]:
-    """Return one line a trial, the most accurate first."""
-    ordered = trials.sort_values("best_accuracy", ascending=False, na_position="last")
-    return [_line(row) for _, row in ordered.iterrows()]
-
-
-def _line(row: "pd.Series[float]") -> list[str]:
-    scores = ("best_accuracy", "last_accuracy", "last_ten_accuracy")
-    return [
-        str(row["method"]),
-        str(row["status"]),
-        *(f"{100 * row[name]:.2f}" if pd.notna(row[name]) else "-" for name in scores),
-        *(f"{row[name] / 1e6:.1f}" for name in ("bytes_up", "bytes_down")),
-        f"{row['train_seconds']:.1f}",
-    ]
-
-
-def write_report(trials: pd.DataFrame, folder: Path) -> Path:
-    """Write the comparison as Markdown."""
-    lines = [HEADER, ["---"] * len(HEADER), *comparison(trials)]
-    text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    path = folder / "report.md"
-    path.write_text(f"# Comparison\n\nAccuracies in percent of the test set.\n\n{text}\n")
-    return path

@@ -29,7 +29,7 @@ Product = Callable[[Tensor], Tensor]
 
 
 class Client(NamedTuple):
-    """The terms of Theorem 4.1 for one client that trained one more round.
+    """The terms of Theorem 4.1, as we read it, for one client that trained one more round.
 
     global risk - local risk <= L (W1(local, local surrogate) + W1(local surrogate, global
     surrogate) + W1(global surrogate, global)), all of them distributions of features. The loss is

@@ -91,4 +91,4 @@ def _show(folders: list[Path]) -> None:
 
     runs = metrics.runs(load.trials(*folders), load.rounds(*folders))
     for _, part in metrics.settings(runs):
-        out.print(formats.to_rich(tables.by_scenario(part)))
+        out.print(formats.to_rich(tables.overview(part)))

@@ -7,7 +7,6 @@ import pytest
 
 from analysis import metrics
 from analysis.tables import (
-    HEADER,
     Cell,
     Column,
     Head,
@@ -16,67 +15,10 @@ from analysis.tables import (
     by_seed,
     by_setting,
     communication,
-    comparison,
     hyperparameters,
-    write_report,
+    overview,
 )
 from fedgps_ray.errors import UserError
-
-FINISHED = {
-    "method": "fedavg",
-    "status": "finished",
-    "best_accuracy": 0.5,
-    "last_accuracy": 0.4567,
-    "last_ten_accuracy": 0.25,
-    "bytes_up": 1_500_000,
-    "bytes_down": 123_456_789,
-    "train_seconds": 12.34,
-}
-BETTER = {**FINISHED, "method": "fedgps", "best_accuracy": 0.75}
-NONE = {"best_accuracy": None, "last_accuracy": None, "last_ten_accuracy": None}
-DIVERGED = {
-    **FINISHED,
-    **NONE,
-    "status": "diverged",
-    "bytes_up": 0,
-    "bytes_down": 0,
-    "train_seconds": 0,
-}
-
-
-def test_a_line_is_in_the_units_of_the_header():
-    assert HEADER[2:] == ["best", "last", "mean of last ten", "MB up", "MB down", "seconds"]
-    assert comparison(pd.DataFrame([FINISHED])) == [
-        ["fedavg", "finished", "50.00", "45.67", "25.00", "1.5", "123.5", "12.3"]
-    ]
-
-
-def test_the_most_accurate_comes_first_and_a_diverged_one_last():
-    lines = comparison(pd.DataFrame([DIVERGED, FINISHED, BETTER]))
-    assert [line[:3] for line in lines] == [
-        ["fedgps", "finished", "75.00"],
-        ["fedavg", "finished", "50.00"],
-        ["fedavg", "diverged", "-"],
-    ]
-    assert lines[2] == ["fedavg", "diverged", "-", "-", "-", "0.0", "0.0", "0.0"]
-
-
-def test_nothing_but_diverged_trials():
-    lines = comparison(pd.DataFrame([DIVERGED, DIVERGED]))
-    assert [line[2] for line in lines] == ["-", "-"]
-
-
-def test_the_report_is_a_markdown_table(tmp_path):
-    path = write_report(pd.DataFrame([FINISHED, BETTER]), tmp_path)
-    assert path == tmp_path / "report.md"
-    lines = path.read_text().splitlines()
-    table = [line for line in lines if line.startswith("|")]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
-    assert cells[0] == HEADER
-    assert cells[1] == ["---"] * 8
-    assert cells[2:] == comparison(pd.DataFrame([FINISHED, BETTER]))
-    assert "percent" in path.read_text()
-
 
 # --- tables of runs -------------------------------------------------------------------------------
 
@@ -123,6 +65,21 @@ MAIN = frame(
     run("scaffold", 79.0, None, target=80),
     run("scaffold", 65.0, 30, scenario=2, target=60),
 )
+
+
+def test_overview_is_over_scenarios_and_seeds():
+    runs = MAIN.assign(last=MAIN["accuracy"] - 10, last_ten=MAIN["accuracy"] - 20)
+    table = overview(runs)
+    assert [head.text for head in table.header[-1]] == [
+        "method",
+        "best",
+        "last",
+        "mean of last ten",
+    ]
+    assert texts(table)[0] == ["fedavg", "70.50 ± 14.14", "60.50 ± 14.14", "50.50 ± 14.14"]
+    assert [row[0] for row in marks(table)] == ["", "second", "best"]
+    one = overview(runs[runs["scenario"] == 1])
+    assert texts(one)[0] == ["fedavg", "80.50", "70.50", "60.50"]
 
 
 def test_methods_by_scenarios():
