@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import ray
@@ -60,7 +61,7 @@ def _watched(
     with crew(execution, spec.clients, spec.per_round) as started:
         settings = spec.model_dump(mode="json"), execution.model_dump(mode="json")
         for event in follow(started, *settings):
-            if isinstance(event, dict) and (event["round"] % 10 == 0 or event["round"] == rounds):
+            if isinstance(event, dict) and (event["round"] % 2 == 0 or event["round"] == rounds):
                 tell(f"round {event['round']} of {rounds}")
                 yield from _samples(event["round"], ray.get(started.server.facts.remote()))
 
@@ -85,13 +86,17 @@ def _object_store_bytes() -> float:
 
 
 def _growth(name: str, samples: list[Sample]) -> Growth:
-    """Compare the highest values of the warm second quarter with those of the last quarter."""
+    """Compare the first third after the warm-up with the last third.
+
+    Memory as means: the object store holds more or less as messages come and go.
+    """
     warm = [sample for sample in samples if sample.round >= WARM_UP] or samples
-    early, late = warm[: max(1, len(warm) // 4)], warm[-max(1, len(warm) // 4) :]
+    third = max(1, len(warm) // 3)
+    early, late = warm[:third], warm[-third:]
     return Growth(
         name,
-        max(sample.megabytes for sample in early),
-        max(sample.megabytes for sample in late),
+        fmean(sample.megabytes for sample in early),
+        fmean(sample.megabytes for sample in late),
         max(sample.open_files for sample in early),
         max(sample.open_files for sample in late),
     )
