@@ -76,8 +76,8 @@ def start(address: str | None) -> None:
         ray.init("local", include_dashboard=False, num_cpus=os.cpu_count(), **quiet)
         _guard_token()
         return
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
     _knock(address)
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
     try:
         ray.init(address=address, **quiet)
     except Exception as problem:  # Ray raises many types here, none of which names the cause

@@ -64,7 +64,13 @@ def partition(kind: str, alpha: float | None, classes_per_client: int | None) ->
     return {"kind": kind} | {key: value for key, value in own.items() if value is not None}
 
 
-def actors(given: str) -> Any:
+def execution(actors: str | None, device: str, **others: Any) -> dict[str, Any]:
+    """Return what options say about how a sweep is carried out; None: the file decides."""
+    known = None if actors is None else number_of_actors(actors)
+    return {"actors": known, "device": known_device(device), **others}
+
+
+def number_of_actors(given: str) -> Any:
     """Return a number of actors, or auto."""
     if given == "auto":
         return given
@@ -73,7 +79,7 @@ def actors(given: str) -> Any:
     return int(given)
 
 
-def device(name: str) -> Any:
+def known_device(name: str) -> Any:
     """Return a device that exists here."""
     import torch
 

@@ -132,15 +132,15 @@ def run(  # noqa: PLR0913  one option a parameter is how typer reads them
     as_json: Json = False,
 ) -> None:
     """Run a table of the paper, as printed or at laptop scale."""
-    given = {
-        "actors": None if actors is None else options.actors(actors),
-        "client_cpus": client_cpus,
-        "client_gpus": client_gpus,
-        "address": address,
-        "device": options.device(device),
-        "data_dir": data_dir,
-        "download": download,
-    }
+    given = options.execution(
+        actors,
+        device,
+        client_cpus=client_cpus,
+        client_gpus=client_gpus,
+        address=address,
+        data_dir=data_dir,
+        download=download,
+    )
     experiment = _experiment(name, scale, settings or [], dataset, rounds)
     job = make_job(experiment, folder, given, borrow or [], max_concurrent, name)
     if dry_run:

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import re
 import shlex
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedgps_ray.cli import options
-from fedgps_ray.cli.app import Json, app, err, out
+from fedgps_ray.cli.app import Json, app, err, out, writing
 from fedgps_ray.cli.options import (
     Actors,
     Address,
@@ -70,17 +71,17 @@ def sweep(  # noqa: PLR0913  one option a parameter is how typer reads them
     """Run all trials of an experiment file that have not ended yet, here or on a cluster."""
     from fedgps_ray.experiment import load
 
-    given = {
-        "actors": None if actors is None else options.actors(actors),
-        "client_cpus": client_cpus,
-        "client_gpus": client_gpus,
-        "address": address,
-        "device": options.device(device),
-        "data_dir": data_dir,
-        "download": download,
-        "checkpoint_seconds": checkpoint_seconds,
-        "storage": storage,
-    }
+    given = options.execution(
+        actors,
+        device,
+        client_cpus=client_cpus,
+        client_gpus=client_gpus,
+        address=address,
+        data_dir=data_dir,
+        download=download,
+        checkpoint_seconds=checkpoint_seconds,
+        storage=storage,
+    )
     experiment = load(file, settings or [])
     job = make_job(experiment, folder, given, borrow or [], max_concurrent, str(file))
     if dry_run:
@@ -244,7 +245,9 @@ def _show_once(picture: Any, svg: Path | None) -> None:
     if svg is not None:
         console = Console(record=True, width=110, file=io.StringIO())
         console.print(picture)
-        console.save_svg(str(svg), title="fedgps-ray")
+        drawn = console.export_svg(title="fedgps-ray")
+        alone = re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL)  # fonts of another host
+        writing(svg, lambda: svg.write_text(alone))
 
 
 @app.command(epilog="Example: fedgps-ray status runs/quickstart --timing")

@@ -97,11 +97,11 @@ def run(  # noqa: PLR0913  one option a parameter is how typer reads them
     spec, files = options.trial(values, settings or [])
     execution = execution_spec(
         out=folder,
-        actors=options.actors(actors or "auto"),
+        actors=options.number_of_actors(actors or "auto"),
         client_cpus=client_cpus,
         client_gpus=client_gpus,
         address=address,
-        device=options.device(device),
+        device=options.known_device(device),
         data_dir=data_dir,
         download=download,
         files=files,
