@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
+from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError
 
 from fedgps_ray.errors import UserError
 
@@ -25,6 +26,7 @@ QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # an actor without a GPU share sees no GPU
     "RAY_DEDUP_LOGS": "0",
 }
+LOST = (RayActorError, OutOfMemoryError, ObjectLostError)  # what it means to lose an actor
 KNOCK_SECONDS = 10.0
 _PRINT = ray._private.worker.print_to_stdstream
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError, RayTaskError
+from ray.exceptions import RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from fedgps_ray import cluster
+from fedgps_ray.cluster import LOST
 from fedgps_ray.errors import ClientFailed, Stopped, UserError
 from fedgps_ray.events import Event, Status
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.5
 SERVER_RETRIES = 3  # in a row without a finished round
-LOST = (RayActorError, OutOfMemoryError, ObjectLostError)
 
 
 class ClientActor:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
 
+from fedgps_ray.cluster import LOST
 from fedgps_ray.events import Event, Status
 from fedgps_ray.results.mirror import Mirror, mirrored
 from fedgps_ray.results.store import TrialStore
@@ -64,7 +64,7 @@ class Server:
         try:
             loaded = ray.get(data[0]) if data else None
             yield from _kept(trial, how, anew, make_pool, loaded)
-        except RayError:  # no fault of the trial: its surroundings are lost, and it can go on
+        except LOST:  # no fault of the trial: its surroundings are lost, and it can go on
             TrialStore(how.out, trial).note(status="interrupted", error=None)
             raise
         finally:

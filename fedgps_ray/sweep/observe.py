@@ -134,6 +134,6 @@ def _timing(ledger: Ledger, known: State | None) -> dict[str, Any]:
     return {
         "wall_clock_seconds": round(seconds, 1),
         "client_actors": known.slots,
-        "training_seconds": round(trained, 1),
+        "training_seconds": round(trained, 3),
         "training_share": f"{trained / (seconds * known.slots):.1%}",
     }

@@ -1,5 +1,6 @@
 """One Ray cluster with a crew of ten for all tests that do not need their own, and tiny trials."""
 
+import contextlib
 import importlib.util
 import logging
 import sys
@@ -16,6 +17,7 @@ from ray.cluster_utils import Cluster
 
 from fedgps_ray import distributed
 from fedgps_ray.methods import METHODS
+from fedgps_ray.results.store import read_trial
 from fedgps_ray.runtime.dispatch import Dispatcher, share
 from fedgps_ray.runtime.ray_pool import RayPool
 from fedgps_ray.spec import ExecutionSpec, trial_spec
@@ -336,3 +338,62 @@ def is_alive():
             return False
 
     return look
+
+
+# --- sweeps --------------------------------------------------------------------------------------
+
+
+class Screen:
+    """Remembers what a sweep says."""
+
+    def __init__(self):
+        self.said, self.events = [], []
+
+    def say(self, text):
+        self.said.append(text)
+
+    def event(self, text):
+        self.events.append(text)
+
+    live = staticmethod(contextlib.nullcontext)
+
+    @property
+    def started(self):
+        return sum(event.endswith(") starts") for event in self.events)
+
+
+@pytest.fixture
+def new_screen():
+    """Make a screen that remembers what a sweep says."""
+    return Screen
+
+
+def _ends(ledger):
+    """Return how each trial ended, and with which weights."""
+    infos = {spec.trial_id: read_trial(ledger.place(spec)) for spec in ledger.specs}
+    return {key: (i["status"], i["summary"]["weights_sha256"]) for key, i in infos.items()}
+
+
+@pytest.fixture
+def ends():
+    """Return how each trial of a ledger ended, and with which weights."""
+    return _ends
+
+
+@pytest.fixture
+def grid(tiny_spec):
+    """Make the cells of a grid over methods and seeds."""
+    return lambda methods, seeds: [
+        tiny_spec(method, model="mlp", rounds=3, seed=seed) for seed in seeds for method in methods
+    ]
+
+
+@pytest.fixture
+def expected(in_process):
+    """Return how trials end in one process."""
+
+    def find(specs):
+        last = {spec.trial_id: in_process(spec)[-1] for spec in specs}
+        return {key: ("finished", row["weights_sha256"]) for key, row in last.items()}
+
+    return find

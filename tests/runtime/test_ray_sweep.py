@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from fedgps_ray.errors import UserError
-from fedgps_ray.results.store import read_trial
 from fedgps_ray.sweep import launch
 from fedgps_ray.sweep.drive import Job, drive
 from fedgps_ray.sweep.launch import Stopping
@@ -26,60 +25,16 @@ def two_cpus(own_cluster):
         yield
 
 
-class Screen:
-    """Remembers what a sweep says."""
-
-    def __init__(self):
-        self.said, self.events = [], []
-
-    def say(self, text):
-        self.said.append(text)
-
-    def event(self, text):
-        self.events.append(text)
-
-    live = staticmethod(contextlib.nullcontext)
-
-    @property
-    def started(self):
-        return sum(event.endswith(") starts") for event in self.events)
-
-
 @pytest.fixture
-def sweep(two_cpus, how, tmp_path):
+def sweep(two_cpus, how, new_screen, ends, tmp_path):
     """Run a sweep and return its state, the ends of its trials, and what was said."""
 
     def run(specs, folder="sweep", execution=None, **options):
-        ledger, screen = Ledger(tmp_path / folder, specs), Screen()
+        ledger, screen = Ledger(tmp_path / folder, specs), new_screen()
         job = Job("tiny", ledger, how(out=ledger.folder, **(execution or {})), {}, **options)
         return drive(job, screen), ends(ledger), screen
 
     return run
-
-
-def ends(ledger):
-    """Return how each trial ended, and with which weights."""
-    infos = {spec.trial_id: read_trial(ledger.place(spec)) for spec in ledger.specs}
-    return {key: (i["status"], i["summary"]["weights_sha256"]) for key, i in infos.items()}
-
-
-@pytest.fixture
-def grid(tiny_spec):
-    """Make the cells of a grid over methods and seeds."""
-    return lambda methods, seeds: [
-        tiny_spec(method, model="mlp", rounds=3, seed=seed) for seed in seeds for method in methods
-    ]
-
-
-@pytest.fixture
-def expected(in_process):
-    """Return how trials end in one process."""
-
-    def find(specs):
-        last = {spec.trial_id: in_process(spec)[-1] for spec in specs}
-        return {key: ("finished", row["weights_sha256"]) for key, row in last.items()}
-
-    return find
 
 
 @pytest.mark.slow
@@ -216,29 +171,3 @@ def test_folder_shows_the_sweep_from_outside(sweep, grid, tmp_path):
     timing = standing(tmp_path / "sweep", timing=True)["timing"]
     assert timing["client_actors"] == 2, "one trial has all the room"
     assert 0 < timing["training_seconds"] < timing["wall_clock_seconds"]
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of Ray, about the processes of a node
-def test_sweep_on_three_nodes_survives_the_loss_of_one(
-    nodes, fault, grid, expected, undisturbed, how, tmp_path, monkeypatch
-):
-    waits, marker = fault("waits")
-    specs = [waits, *grid(["fedavg", "scaffold", "fedgps_cf"], [0])]
-    go, look = marker.with_name("go"), Tracker.look
-    ledger = Ledger(tmp_path / "sweep", specs)
-    job = Job("tiny", ledger, how(out=ledger.folder, actors=1, checkpoint_seconds=0), {})
-    with nodes(3) as three:
-
-        def look_and_lose(self):
-            look(self)
-            if marker.exists() and not go.exists():
-                three.lose(three.nodes[1].node_id)
-                go.touch()
-
-        monkeypatch.setattr(Tracker, "look", look_and_lose)
-        state = drive(job, Screen())
-    assert (state.finished, state.failed, state.left) == (4, 0, 0)
-    found = ends(ledger)
-    assert found.pop(waits.trial_id) == ("finished", undisturbed()[-1][1])
-    assert found == expected(specs[1:])
