@@ -79,14 +79,14 @@ def start(address: str | None) -> None:
         _guard_token()
         return
     _knock(address)
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    _guard_token()
     try:
         ray.init(address=address, **quiet)
     except Exception as problem:  # Ray raises many types here, none of which names the cause
         raise UserError(
             f"cannot join the Ray cluster at {address}: {str(problem).splitlines()[0]}\n"
-            "Is it running there, and is its token in RAY_AUTH_TOKEN or ~/.ray/auth_token here?"
-            " A cluster without a token needs RAY_AUTH_MODE=disabled"
+            "Is its token in RAY_AUTH_TOKEN or ~/.ray/auth_token here, and was RAY_AUTH_MODE=token"
+            " set before Ray was imported? A cluster without a token needs RAY_AUTH_MODE=disabled"
         ) from problem
 
 

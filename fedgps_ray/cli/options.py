@@ -1,5 +1,6 @@
 """Options of the commands to specs."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,6 +63,12 @@ def partition(kind: str, alpha: float | None, classes_per_client: int | None) ->
         raise UserError(f"{given} is for --partition classes, not {kind}")
     own = {"alpha": alpha, "classes_per_client": classes_per_client}
     return {"kind": kind} | {key: value for key, value in own.items() if value is not None}
+
+
+def with_token(address: str | None) -> None:
+    """Let Ray show its token to a cluster; it reads this when it is imported, so say it before."""
+    if address is not None:
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def execution(actors: str | None, device: str, **others: Any) -> dict[str, Any]:

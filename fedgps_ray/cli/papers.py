@@ -132,6 +132,7 @@ def run(  # noqa: PLR0913  one option a parameter is how typer reads them
     as_json: Json = False,
 ) -> None:
     """Run a table of the paper, as printed or at laptop scale."""
+    options.with_token(address)
     given = options.execution(
         actors,
         device,

@@ -69,6 +69,7 @@ def sweep(  # noqa: PLR0913  one option a parameter is how typer reads them
     as_json: Json = False,
 ) -> None:
     """Run all trials of an experiment file that have not ended yet, here or on a cluster."""
+    options.with_token(address)
     from fedgps_ray.experiment import load
 
     given = options.execution(
@@ -177,13 +178,15 @@ def drive_and_show(job: "Job", as_json: bool) -> None:
 def resume_sweep(folder: Path, failed: bool, address: str | None, as_json: bool) -> None:
     """Continue a sweep as its folder describes it."""
     from fedgps_ray.spec import execution_spec
-    from fedgps_ray.sweep.drive import Job
-    from fedgps_ray.sweep.launch import Stopping
     from fedgps_ray.sweep.ledger import read
 
     ledger, facts = read(folder)
     other = {} if address is None else {"address": address}
     execution = execution_spec(**{**facts.pop("execution"), "out": folder, **other})
+    options.with_token(execution.address)
+    from fedgps_ray.sweep.drive import Job
+    from fedgps_ray.sweep.launch import Stopping
+
     name, search = facts.pop("name"), facts["search"]
     facts.pop("finished")
     found = None if search is None else Stopping(**search)

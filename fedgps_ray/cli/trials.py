@@ -76,6 +76,7 @@ def run(  # noqa: PLR0913  one option a parameter is how typer reads them
     as_json: Json = False,
 ) -> None:
     """Run one trial; a finished one is not run again, an interrupted one continues."""
+    options.with_token(address)
     if actors != "0":
         _start_ray_early(address)
     from fedgps_ray.spec import execution_spec
@@ -140,6 +141,7 @@ def resume(
         where = folders[0].parent.parent
         other = {} if address is None else {"address": address}
         execution = execution_spec(**{**info["execution"], "out": where, **other})
+        options.with_token(execution.address)
         _run_and_show(trial_spec(**info["spec"]), execution, False, as_json)
 
 

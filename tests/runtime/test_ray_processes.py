@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -265,3 +266,65 @@ def test_sweep_ends_with_the_same_hashes_whatever_was_killed(
     output, errors = again.process.communicate(timeout=60)
     assert "0 of 4 trials to run" in errors
     assert "4 of 4 finished" in output
+
+
+# --- a cluster with a token ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def guarded_cluster(tmp_path, environment):
+    """Start a head that wants a token, as the documentation says; return its address."""
+    home = tmp_path / "home"
+    (home / ".ray").mkdir(parents=True)
+    (home / ".ray" / "auth_token").write_text("a" * 64)
+    guarded = {**environment, "HOME": str(home), "RAY_AUTH_MODE": "token"}
+    port = free_port()
+    program = str(Path(sys.executable).with_name("ray"))
+    options = ["--head", f"--port={port}", "--num-cpus=2", "--include-dashboard=false", "--block"]
+    head = subprocess.Popen(
+        [program, "start", *options],
+        env=guarded,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    yield home, f"127.0.0.1:{port}"
+    for pid in descendants(head.pid):
+        os.kill(pid, signal.SIGKILL)
+    head.wait()
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def answers(address):
+    host, _, port = address.partition(":")
+    with socket.socket() as knocking:
+        return knocking.connect_ex((host, int(port))) == 0
+
+
+def test_sweep_joins_a_cluster_with_the_right_token_only(
+    guarded_cluster, experiment, environment, tmp_path, until, undisturbed_sweep
+):
+    home, address = guarded_cluster
+    until(lambda: answers(address), 60)
+    command = ["sweep", str(experiment), "--out", str(tmp_path / "runs"), "--address", address]
+    right = {**environment, "HOME": str(home)}
+    done = subprocess.run(
+        [*COMMAND, *command], env=right, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert sweep_hashes(tmp_path / "runs") == undisturbed_sweep
+    token = home / ".ray" / "auth_token"
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    token.write_text("b" * 64)
+    command[3] = str(tmp_path / "others")
+    done = subprocess.run(
+        [*COMMAND, *command], env=right, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "Is its token in RAY_AUTH_TOKEN or ~/.ray/auth_token here" in done.stderr
+    assert "Traceback" not in done.stderr
