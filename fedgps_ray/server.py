@@ -17,17 +17,19 @@ from fedgps_ray.runtime.worker import Worker
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.trial import run_trial
 
+PATIENCE = 20.0  # seconds for which the server of a lost trial may still hold its folder
+
 
 def _kept(
     spec: TrialSpec, how: ExecutionSpec, anew: bool, make_pool: Any, data: Any
 ) -> Iterator[Event]:
     """Run a trial whose results are kept where the execution says."""
     if how.storage is None:
-        yield from run_trial(spec, how, anew, make_pool, data)
+        yield from run_trial(spec, how, anew, make_pool, data, PATIENCE)
         return
     mirror, name = Mirror(how.storage), f"trials/{spec.trial_id}"
     mirror.fetch(how.out, name)
-    events = run_trial(spec, how, anew, make_pool, data)
+    events = run_trial(spec, how, anew, make_pool, data, PATIENCE)
     yield from mirrored(mirror, how.out, name, events, how.checkpoint_seconds)
 
 

@@ -27,10 +27,11 @@ def run_trial(
     anew: bool = False,
     make_pool: Callable[[Worker], Pool] = InProcess,
     data: Dataset | None = None,
+    patience: float = 0.0,
 ) -> Generator[Event]:
     """Yield where the trial starts, then each row; a trial that has ended is not run again."""
     store = TrialStore(execution.out, spec)
-    with files.lock(store.folder):
+    with files.lock(store.folder, patience):
         if anew:
             _empty(store)
         rounds_done = store.ended()

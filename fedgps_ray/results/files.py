@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,14 +53,26 @@ def _dump(path: Path, content: Any) -> None:
 
 
 @contextmanager
-def lock(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process; the system lets go of it when the process ends."""
+def lock(folder: Path, patience: float = 0.0) -> Iterator[None]:
+    """Hold a folder for this process; the system lets go of it when the process ends.
+
+    patience: how many seconds to wait for another process to let go of it.
+    """
+    deadline = time.monotonic() + patience
     with _lock_file(folder) as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{folder} is in use by another process; wait for it to end") from None
+        while not _taken(held):
+            if time.monotonic() >= deadline:
+                raise UserError(f"{folder} is in use by another process; wait for it to end")
+            time.sleep(0.2)
         yield
+
+
+def _taken(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def is_locked(folder: Path) -> bool:

@@ -16,7 +16,6 @@ from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule
 from fedgps_ray import cluster
 from fedgps_ray.distributed import client_share
 from fedgps_ray.errors import UserError
-from fedgps_ray.results.store import TrialStore
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep import library
 from fedgps_ray.sweep.ledger import STOPPED
@@ -88,7 +87,7 @@ def run(
         if not to_do:
             break
     for trial_id in tracker.stopped:  # not to be continued, though it has rounds left
-        TrialStore(tracker.ledger.folder, tracker.specs[trial_id]).note(status=STOPPED)
+        tracker.note(trial_id, status=STOPPED)
 
 
 def _read(kept: Any, dataset: Any) -> None:

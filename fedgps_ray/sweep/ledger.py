@@ -80,6 +80,11 @@ class Ledger:
         if self.mirror is not None:
             self.mirror.fetch(self.folder, f"trials/{spec.trial_id}")
 
+    def put(self, spec: TrialSpec) -> None:
+        """Send a trial to where its results are kept."""
+        if self.mirror is not None:
+            self.mirror.put(self.folder, f"trials/{spec.trial_id}")
+
     # --- before a launch ------------------------------------------------------------------------
 
     def quarantine(self) -> list[Path]:

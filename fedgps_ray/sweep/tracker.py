@@ -82,12 +82,18 @@ class Tracker:
         self._end(trial_id)
         self.state.failed += 1
         self.tell(f"{self._label(trial_id)} failed: {reason.splitlines()[0]}")
-        store = TrialStore(self.ledger.folder, self.specs[trial_id])
         try:
-            store.open(self.execution)
-            store.note(status="failed", error=reason)
+            self.note(trial_id, status="failed", error=reason)
         except UserError as problem:  # an exception here would end the whole sweep
             self.tell(str(problem))
+
+    def note(self, trial_id: str, **facts: Any) -> None:
+        """Note in a trial's folder what its own processes do not know."""
+        spec = self.specs[trial_id]
+        store = TrialStore(self.ledger.folder, spec)
+        store.open(self.execution)
+        store.note(**facts)
+        self.ledger.put(spec)
 
     def ended(self, trial_id: str) -> None:
         """Note that a trial has come to its end."""

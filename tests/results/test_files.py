@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -120,3 +121,15 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path):
         files.lock(tmp_path / "file" / "trial"),
     ):
         pass
+
+
+def test_a_lock_is_waited_for_as_long_as_wanted(tmp_path):
+    first = files.lock(tmp_path)
+    first.__enter__()
+    with pytest.raises(UserError, match="in use by another process"), files.lock(tmp_path):
+        pass
+    letting_go = threading.Timer(0.5, lambda: first.__exit__(None, None, None))
+    letting_go.start()
+    with files.lock(tmp_path, patience=20):
+        pass
+    letting_go.join()
