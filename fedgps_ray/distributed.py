@@ -168,7 +168,7 @@ def run_on_ray(
         yield Status("reserving room for the actors")
         with crew(execution, spec.clients, spec.per_round) as started:
             yield Status(f"starting {len(started.clients)} actors, reading data")
-            settings = spec.model_dump(mode="json"), execution.model_dump(mode="json")
+            settings = spec.model_dump(mode="json"), execution.anywhere()
             yield from follow(started, *settings, anew)
 
 

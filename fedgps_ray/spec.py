@@ -192,6 +192,12 @@ class ExecutionSpec(BaseModel):
         """The server works on the CPU, unless it does the clients' work too."""
         return "cuda" if self.actors == 0 and self.device == "cuda" else "cpu"
 
+    def anywhere(self) -> dict[str, Any]:
+        """Return it as JSON for other processes, whose current folder may be another."""
+        data_dir = None if self.data_dir is None else self.data_dir.absolute()
+        there = self.model_copy(update={"out": self.out.absolute(), "data_dir": data_dir})
+        return there.model_dump(mode="json")
+
     @property
     def source(self) -> datasets.Source:
         """Return where data sets are read from."""

@@ -371,3 +371,10 @@ def test_wrong_execution_settings_are_told_too():
     with pytest.raises(UserError, match=r"unknown setting 'actor'. Did you mean 'actors'"):
         execution_spec(actor=1)
     assert execution_spec(out="here") == ExecutionSpec(out=Path("here"))
+
+
+def test_paths_for_other_processes_are_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    there = ExecutionSpec(out="runs/x", data_dir="data").anywhere()
+    assert (there["out"], there["data_dir"]) == (str(tmp_path / "runs/x"), str(tmp_path / "data"))
+    assert ExecutionSpec().anywhere()["data_dir"] is None

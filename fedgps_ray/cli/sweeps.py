@@ -159,14 +159,18 @@ def drive_and_show(job: "Job", as_json: bool) -> None:
     from fedgps_ray.sweep.drive import drive
     from fedgps_ray.sweep.view import counts
 
-    state = drive(job, _Screen())
     folder = job.ledger.folder
+    again = f"fedgps-ray resume {shlex.quote(str(folder))}"
+    try:
+        state = drive(job, _Screen())
+    except KeyboardInterrupt:  # before Tune takes it for a wish to stop
+        err.print(escape(f"interrupted; to continue: {again}"), soft_wrap=True)
+        raise typer.Exit(130) from None
     if as_json:
         print(json.dumps(summary(folder)))
     else:
         out.print(escape(f"{job.name}: {counts(state)}"), soft_wrap=True)
         out.print(escape(f"results: {folder}"), soft_wrap=True)
-    again = f"fedgps-ray resume {shlex.quote(str(folder))}"
     if state.left:
         err.print(escape(f"interrupted; to continue: {again}"), soft_wrap=True)
         raise typer.Exit(130)

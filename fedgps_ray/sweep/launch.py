@@ -72,7 +72,7 @@ def run(
     actors = plan(to_do, execution)
     together = max_concurrent or max(1, cluster.capacity(execution) // actors)
     tracker.state.slots = min(together, len(to_do)) * actors
-    name, kept = library.start(execution.source)
+    name, kept = library.start(ExecutionSpec(**execution.anywhere()).source)
     for dataset in {spec.dataset: None for spec in to_do}:
         _read(kept, dataset)
     for _ in range(MAX_LAUNCHES):
@@ -107,7 +107,7 @@ def _cell(
     return {
         "trial_id": spec.trial_id,
         "spec": spec.model_dump(mode="json"),
-        "execution": execution.model_dump(mode="json"),
+        "execution": execution.anywhere(),
         "share": client_share(execution),
         "actors": actors,
         "library": library_name,
