@@ -100,6 +100,35 @@ def test_commands_that_need_no_cluster_run(command, playground, monkeypatch, cap
     assert capsys.readouterr().out
 
 
+ON_RAY = {  # what stands in for parts of the commands that need a cluster
+    "my_study.toml": "experiments/quickstart.toml",
+    "sweep experiments/quickstart.toml": "sweep experiments/quickstart.toml --set rounds=1",
+    "--scale small": "--scale small --rounds 1",
+    "--rounds 100": "--rounds 20",
+}
+
+
+def on_ray(command):
+    """Return a command that needs a cluster as the tests run it, or None."""
+    for shown, instead in ON_RAY.items():
+        command = command.replace(shown, instead)
+    elsewhere = re.search(r"[A-Z]{3,}|--address|gpus|--help|paper/", command)
+    starts = re.match(r"(sweep .*toml|paper run|soak|doctor|resume runs/quickstart)", command)
+    return command if starts and not elsewhere else None
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("command", sorted(filter(on_ray, ALL), reverse=True))
+def test_commands_that_need_a_cluster_run(command, playground):
+    arguments = shlex.split(on_ray(command))
+    ended = subprocess.run(
+        [*PROGRAM, *arguments], cwd=playground, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
 def test_the_worked_example_of_a_method_runs():
     code, line, test = blocks("docs/adding-a-method.md")
     assert line.strip() == '"fedema": FedEma,'
