@@ -60,17 +60,14 @@ def _clock(state: State, now: float, is_driven: bool) -> str:
 def _running(trials: Sequence[Running]) -> RenderableType:
     with_setting = any(trial.setting for trial in trials)
     table = Table(
-        "method",
-        Column("scen.", justify="right"),
-        Column("seed", justify="right"),
+        Column("method", min_width=9, no_wrap=True),
+        *_numbers(("scen.", 5), ("seed", 4)),
         *([Column("setting", overflow="ellipsis", no_wrap=True)] if with_setting else []),
-        Column("round", justify="right"),
+        *_numbers(("round", 7)),
         Column("", width=12),
-        Column("last", justify="right"),
-        Column("best", justify="right"),
-        Column("s/round", justify="right"),
+        *_numbers(("last", 6), ("best", 6), ("s/round", 5)),
         Column("clients in flight", overflow="ellipsis", no_wrap=True),
-        Column("restarts", justify="right"),
+        *_numbers(("restarts", 3)),
         box=None,
         pad_edge=False,
     )
@@ -79,6 +76,11 @@ def _running(trials: Sequence[Running]) -> RenderableType:
     if len(trials) > TRIALS_SHOWN:
         table.add_row(f"and {len(trials) - TRIALS_SHOWN} more")
     return table
+
+
+def _numbers(*heads: tuple[str, int]) -> list[Column]:
+    """Return columns that keep their width when the terminal is narrow."""
+    return [Column(head, justify="right", min_width=width, no_wrap=True) for head, width in heads]
 
 
 def _row(trial: Running, with_setting: bool) -> list[RenderableType]:
