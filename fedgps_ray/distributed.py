@@ -16,7 +16,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from fedgps_ray import cluster
 from fedgps_ray.cluster import LOST
-from fedgps_ray.errors import ClientFailed, Stopped, UserError
+from fedgps_ray.errors import ClientFailed, Lost, Stopped, UserError
 from fedgps_ray.events import Event, Status
 
 if TYPE_CHECKING:
@@ -196,9 +196,8 @@ def follow(
             started.drop_server()
             failures, anew = failures + 1, False
             if failures > SERVER_RETRIES:
-                raise ClientFailed(
-                    f"the server was lost {failures} times in a row: {loss}"
-                ) from loss
+                raise Lost(f"the server was lost {failures} times in a row: {loss}") from loss
+            time.sleep(failures)  # a shortage may pass
         except BaseException as reason:
             if isinstance(reason, (KeyboardInterrupt, GeneratorExit)):
                 _stop(server)

@@ -12,6 +12,10 @@ class ClientFailed(Exception):
     """A client's work raised an exception, or its actors keep dying; ends one trial, not others."""
 
 
+class Lost(ClientFailed):
+    """What a trial runs on keeps being lost: memory is short, or nodes go; not its own fault."""
+
+
 class Stopped(Exception):
     """Somebody asked the trial to stop."""
 

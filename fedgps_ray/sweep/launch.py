@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +24,8 @@ from fedgps_ray.sweep.tracker import CURRENT, Callbacks, Tracker
 from fedgps_ray.sweep.trainable import SweepTrial, bundles
 
 MAX_FAILURES = 2  # of a trial's own process; its crew is replaced without Tune
-MAX_LAUNCHES = 5  # in a row: Tune gives up when Ray kills a trial's own process for its memory
+MAX_LAUNCHES = 5  # of trials that were lost by no fault of their own
+PAUSE = 5  # seconds before another launch, more before each further one: a shortage may pass
 QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
@@ -75,17 +77,15 @@ def run(
     name, kept = library.start(ExecutionSpec(**execution.anywhere()).source)
     for dataset in {spec.dataset: None for spec in to_do}:
         _read(kept, dataset)
-    for _ in range(MAX_LAUNCHES):
+    for number in range(1, MAX_LAUNCHES + 1):
         cells = [_cell(spec, execution, actors, name) for spec in to_do]
-        try:
-            _fit(cells, together, stopping, reuse, tracker)
+        tracker.lost.clear()
+        _fit_or_lose(cells, together, stopping, reuse, tracker)
+        to_do = [spec for spec in to_do if spec.trial_id in tracker.lost]
+        if not to_do or number == MAX_LAUNCHES:
             break
-        except RuntimeError as problem:  # see MAX_LAUNCHES
-            tracker.tell(f"Tune gave up ({str(problem).splitlines()[0]}); starting it again")
-            tracker.state.running.clear()
-        to_do = [s for s in tracker.ledger.to_do() if s.trial_id not in tracker.state.failures]
-        if not to_do:
-            break
+        tracker.tell(f"{len(to_do)} trials were lost; they start again in {PAUSE * number} s")
+        time.sleep(PAUSE * number)
     for trial_id in tracker.stopped:  # not to be continued, though it has rounds left
         tracker.note(trial_id, status=STOPPED)
 
@@ -112,6 +112,23 @@ def _cell(
         "actors": actors,
         "library": library_name,
     }
+
+
+def _fit_or_lose(
+    cells: list[dict[str, Any]],
+    together: int,
+    stopping: Stopping | None,
+    reuse: bool,
+    tracker: Tracker,
+) -> None:
+    """Let Tune work; where it gives up, all trials that have not ended are lost."""
+    try:
+        _fit(cells, together, stopping, reuse, tracker)
+    except RuntimeError as problem:  # Ray killed a trial's own process for its memory
+        tracker.tell(f"Tune gave up: {str(problem).splitlines()[0]}")
+        tracker.state.running.clear()
+        left = {spec.trial_id for spec in tracker.ledger.to_do()}
+        tracker.lost.update({cell["trial_id"] for cell in cells} & left)
 
 
 def _fit(

@@ -32,6 +32,7 @@ class Tracker:
         self.specs = {spec.trial_id: spec for spec in ledger.specs}
         self.state = _first(name, ledger.cells(), to_do)
         self.stopped: set[str] = set()  # by the scheduler of a search
+        self.lost: set[str] = set()  # in this launch, by no fault of their own
         self.saved = self.looked = 0.0
 
     def tell(self, text: str) -> None:
@@ -73,6 +74,8 @@ class Tracker:
             self.tell(f"{self._label(trial_id)}: {problem}")
         if told.get("failed"):
             self.failed(trial_id, told["failed"])
+        if told.get("lost"):
+            self.lose(trial_id, told["lost"])
 
     def failed(self, trial_id: str, reason: str) -> None:
         """Note that a trial cannot be carried out."""
@@ -86,6 +89,12 @@ class Tracker:
             self.note(trial_id, status="failed", error=reason)
         except UserError as problem:  # an exception here would end the whole sweep
             self.tell(str(problem))
+
+    def lose(self, trial_id: str, reason: str) -> None:
+        """Note that what a trial ran on was lost; it is tried again later."""
+        if self.state.running.pop(trial_id, None) is not None:
+            self.lost.add(trial_id)
+            self.tell(f"{self._label(trial_id)} was lost: {reason.splitlines()[0]}")
 
     def note(self, trial_id: str, **facts: Any) -> None:
         """Note in a trial's folder what its own processes do not know."""
@@ -185,8 +194,8 @@ class Callbacks(tune.Callback):
         CURRENT[-1].ended(_id(trial))
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-        """A trial failed more often than it may."""
-        CURRENT[-1].failed(_id(trial), str(trial.get_error() or "its processes kept dying"))
+        """A trial's own process died more often than Tune starts it again."""
+        CURRENT[-1].lose(_id(trial), str(trial.get_error() or "its processes kept dying"))
 
     def on_step_end(self, iteration: int, trials: Any, **_: Any) -> None:
         """Some tenths of a second have passed."""

@@ -12,7 +12,7 @@ from ray import tune
 
 from fedgps_ray import cluster
 from fedgps_ray.distributed import Crew, bundle, follow, start_clients
-from fedgps_ray.errors import ClientFailed, UserError
+from fedgps_ray.errors import ClientFailed, Lost, UserError
 from fedgps_ray.events import Event, Started, Status
 
 TELL_SECONDS = 1.0
@@ -63,6 +63,8 @@ class SweepTrial(tune.Trainable):
                 if event is None:
                     return {**self.told, "done": True}
                 self._take(event)
+        except Lost as loss:
+            return {**self.told, "lost": str(loss), "done": True}
         except (UserError, ClientFailed) as failure:  # would fail again: not for Tune to repeat
             return {**self.told, "failed": str(failure), "done": True}
         return dict(self.told)

@@ -125,6 +125,7 @@ def test_tune_that_gives_up_is_started_again(sweep, grid, monkeypatch, expected)
     _, found, screen = sweep(specs)
     assert found == expected(specs)
     assert any("Tune gave up" in event for event in screen.events)
+    assert any("1 trials were lost" in event for event in screen.events)
 
 
 @pytest.mark.parametrize(
