@@ -94,8 +94,8 @@ def _knock(address: str) -> None:
     """Find out at once whether anybody is there; Ray itself tries for a long time."""
     if address.startswith("ray://"):
         raise UserError(
-            f"--address {address}: Ray Client is not supported, as the live view and Ctrl-C could"
-            " not reach what runs there; use HOST:PORT on one of its nodes, or `ray job submit`"
+            f"{address}: only the command line hands work over by Ray Client;"
+            " use HOST:PORT on one of the cluster's nodes"
         )
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():

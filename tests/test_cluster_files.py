@@ -57,7 +57,7 @@ def test_slurm_script_is_a_script():
     [
         ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
         ("nowhere.invalid:6379", "no Ray cluster answers at nowhere.invalid:6379"),
-        ("ray://127.0.0.1:10001", "Ray Client is not supported"),
+        ("ray://127.0.0.1:10001", "only the command line hands work over"),
     ],
 )
 def test_address_where_there_is_no_cluster(address, told):

@@ -38,7 +38,7 @@ ClientCpus = Annotated[float | None, typer.Option(help="CPUs of a client actor."
 ClientGpus = Annotated[float | None, typer.Option(help="GPU share of a client actor.")]
 Address = Annotated[
     str | None,
-    typer.Option(help="Join a Ray cluster: auto or HOST:PORT. Default: start one here."),
+    typer.Option(help="Join a Ray cluster: auto, HOST:PORT, ray://HOST:PORT. Default: start one."),
 ]
 Device = Annotated[str, typer.Option(help="auto: cuda with a GPU share.")]
 CheckpointSeconds = Annotated[float | None, typer.Option(help="Time between checkpoints.")]
