@@ -1,6 +1,7 @@
 """A command handed over to a cluster through Ray Client: it runs there, its lines come back."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -81,8 +82,10 @@ def hand_over(address: str, arguments: list[str], say: Callable[[str], None]) ->
         for number, word in enumerate(arguments)
         if word.endswith(".toml") and Path(word).is_file()
     }
+    ours = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address, log_to_driver=False)
+        signal.signal(signal.SIGTERM, ours)  # Ray's own answer would end this process at once
     except Exception as problem:  # Ray raises many types here
         raise UserError(
             f"cannot join {address}: {str(problem).splitlines()[0]}\nRay Client needs"
