@@ -170,3 +170,13 @@ def totals() -> str:
     """Return what the cluster has, in words."""
     total = ray.cluster_resources()
     return f"{total.get('CPU', 0):g} CPU, {total.get('GPU', 0):g} GPU"
+
+
+def use() -> dict[str, float]:
+    """Return nodes, and what is there and in use of CPUs, GPUs and the object store."""
+    total, free = ray.cluster_resources(), ray.available_resources()
+    found: dict[str, float] = {"nodes": sum(node["Alive"] for node in ray.nodes())}
+    for name in ("CPU", "GPU", "object_store_memory"):
+        found[name] = total.get(name, 0.0)
+        found[f"{name}_used"] = total.get(name, 0.0) - free.get(name, 0.0)
+    return found

@@ -103,6 +103,11 @@ class Crew:
         made = _with_control(ServerActor).options(**room, scheduling_strategy=self.server_room)
         return made.remote()
 
+    def facts(self) -> list[dict[str, Any]]:
+        """Say where the server and the clients of its trial are."""
+        found: list[dict[str, Any]] = ray.get(self.take_server().facts.remote())
+        return found
+
     def drop_server(self) -> None:
         """End the server; the next trial gets another."""
         if self.server is not None:

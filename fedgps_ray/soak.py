@@ -6,8 +6,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-import ray
-
 from fedgps_ray import cluster
 from fedgps_ray.distributed import crew, follow
 from fedgps_ray.spec import ExecutionSpec, trial_spec
@@ -63,7 +61,7 @@ def _watched(
         for event in follow(started, *settings):
             if isinstance(event, dict) and (event["round"] % 2 == 0 or event["round"] == rounds):
                 tell(f"round {event['round']} of {rounds}")
-                yield from _samples(event["round"], ray.get(started.server.facts.remote()))
+                yield from _samples(event["round"], started.facts())
 
 
 def _samples(round_number: int, processes: list[dict[str, Any]]) -> Iterator[Sample]:
@@ -76,13 +74,7 @@ def _samples(round_number: int, processes: list[dict[str, Any]]) -> Iterator[Sam
         )
         files = len(list((folder / "fd").iterdir()))
         yield Sample(round_number, process["name"], private / 1000, files)
-    yield Sample(round_number, "object store", _object_store_bytes() / 1e6, 0)
-
-
-def _object_store_bytes() -> float:
-    name = "object_store_memory"
-    total, free = ray.cluster_resources(), ray.available_resources()
-    return float(total.get(name, 0) - free.get(name, 0))
+    yield Sample(round_number, "object store", cluster.use()["object_store_memory_used"] / 1e6, 0)
 
 
 def _growth(name: str, samples: list[Sample]) -> Growth:

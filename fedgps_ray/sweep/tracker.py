@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import ray
 from ray import tune
 
+from fedgps_ray import cluster
 from fedgps_ray.errors import UserError
 from fedgps_ray.results.store import ENDED, TrialStore, read_trial
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
@@ -127,7 +127,7 @@ class Tracker:
         now = time.monotonic()
         if now - self.looked > CLUSTER_SECONDS:
             self.looked = now
-            self.state.cluster = cluster_use()
+            self.state.cluster = cluster.use()
         if now - self.saved > SAVE_SECONDS:
             self.saved = now
             self.state.save(self.ledger.folder)
@@ -161,16 +161,6 @@ def _first(name: str, cells: Sequence[Cell], to_do: Sequence[TrialSpec]) -> Stat
         failed=statuses.count("failed"),
         rounds_before=sum(c.spec.rounds if c.is_done else c.rounds_done for c in cells),
     )
-
-
-def cluster_use() -> dict[str, float]:
-    """Return nodes, and what is there and in use of CPUs, GPUs and the object store."""
-    total, free = ray.cluster_resources(), ray.available_resources()
-    use: dict[str, float] = {"nodes": sum(node["Alive"] for node in ray.nodes())}
-    for name in ("CPU", "GPU", "object_store_memory"):
-        use[name] = total.get(name, 0.0)
-        use[f"{name}_used"] = total.get(name, 0.0) - free.get(name, 0.0)
-    return use
 
 
 CURRENT: list[Tracker] = []  # Tune pickles its callbacks, and a tracker is not to be pickled
