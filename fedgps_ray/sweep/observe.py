@@ -89,9 +89,7 @@ def standing(folder: Path, timing: bool) -> dict[str, Any]:
         except UserError:
             damaged.append(trial_id)
     driven = states.is_driven(folder)
-    statuses = {
-        key: _status(info, driven, ledger.folder / "trials" / key) for key, info in infos.items()
-    }
+    statuses = {key: _status(info, driven, places[key]) for key, info in infos.items()}
     found: dict[str, Any] = {
         "folder": str(folder),
         "driven": driven,

@@ -31,7 +31,6 @@ class Running:
     what: str = "starting"
     in_flight: list[str] = field(default_factory=list)
     restarts: int = 0
-    tries: int = 1
 
 
 def running(spec: TrialSpec, label: str) -> Running:

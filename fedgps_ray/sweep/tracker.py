@@ -46,7 +46,6 @@ class Tracker:
         """Note that a trial starts, for the first time or again after a failure."""
         before = self.state.running.get(trial_id)
         if before is not None:
-            before.tries += 1
             before.what = "starting again"
             self.tell(f"{self._label(trial_id)} starts again from its checkpoint")
             return

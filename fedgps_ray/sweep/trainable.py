@@ -61,13 +61,19 @@ class SweepTrial(tune.Trainable):
             while time.monotonic() < until:
                 event = next(self.events, None)
                 if event is None:
-                    return {**self.told, "done": True}
+                    return self._tell(done=True)
                 self._take(event)
         except Lost as loss:
-            return {**self.told, "lost": str(loss), "done": True}
+            return self._tell(lost=str(loss), done=True)
         except (UserError, ClientFailed) as failure:  # would fail again: not for Tune to repeat
-            return {**self.told, "failed": str(failure), "done": True}
-        return dict(self.told)
+            return self._tell(failed=str(failure), done=True)
+        return self._tell()
+
+    def _tell(self, **more: Any) -> dict[str, Any]:
+        """Return how the trial stands; what was wrong on disk is told once."""
+        told = {**self.told, **more}
+        self.told.pop("problems", None)
+        return told
 
     def _take(self, event: Event) -> None:
         if isinstance(event, Started):
