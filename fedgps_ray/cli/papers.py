@@ -50,17 +50,17 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List the paper's tables: trials, distinct runs, and what they would take."""
-    from fedgps_ray.experiment import paper_files
-
-    known: set[str] = set()
-    rows, told = [], ""
     with err.status("reading the experiment files") as status:
-        for name, path in sorted(paper_files().items(), key=lambda item: item[0] in FIGURES):
-            status.update(f"{name}: counting" + ("" if no_estimate else " and measuring"))
-            row, told = _row(name, path, known, None if no_estimate else gpu_speedup or 0.0)
-            rows.append(row)
+        tables = _tables()
+        rows = _count(tables)
+        told = ""
+        if not no_estimate:
+            status.update("measuring this machine")
+            assumed = {} if gpu_speedup is None else {"gpu_speedup": gpu_speedup}
+            told = _estimate(tables, rows, assumed)
     if as_json:
-        print(json.dumps({"tables": rows, "distinct": len(known), "estimate": told}))
+        distinct = sum(row["new"] for row in rows)
+        print(json.dumps({"tables": rows, "distinct": distinct, "estimate": told}))
         return
     hours = [] if no_estimate else [Column("GPU-hours", justify="right")]
     numbers = [Column(head, justify="right") for head in ("trials", "not above")]
@@ -75,27 +75,42 @@ def list_(
         out.print(escape(told), soft_wrap=True)
 
 
+def _tables() -> "dict[str, Experiment]":
+    """Return all tables of the paper, then its figures."""
+    from fedgps_ray.experiment import load, paper_files
+
+    known = paper_files()
+    return {name: load(known[name]) for name in sorted(known, key=lambda n: (n in FIGURES, n))}
+
+
+def _count(tables: "dict[str, Experiment]") -> list[dict[str, Any]]:
+    """Return a row a table; trials of the tables above are not new."""
+    rows, known = [], set[str]()
+    for name, table in tables.items():
+        ids = {cell.trial_id for cell in table.cells}
+        new = len(ids - known)
+        known |= ids
+        rows.append({"name": name, "title": table.title, "trials": len(ids), "new": new})
+    return rows
+
+
+def _estimate(
+    tables: "dict[str, Experiment]", rows: list[dict[str, Any]], assumed: dict[str, float]
+) -> str:
+    """Add the hours to the rows; return what was measured and what assumed."""
+    from fedgps_ray.cost import budget
+
+    specs = {name: [cell.spec for cell in table.cells] for name, table in tables.items()}
+    for row in rows:
+        row["gpu_hours"] = budget(specs[row["name"]], **assumed).gpu_hours  # type: ignore[arg-type]
+    distinct = {spec.trial_id: spec for part in specs.values() for spec in part}
+    whole = budget(list(distinct.values()), **assumed)  # type: ignore[arg-type]
+    return f"All distinct runs together: {whole.gpu_hours:,.0f} GPU-hours. {whole.sentence}"
+
+
 def _totals(rows: list[dict[str, Any]], what: str) -> str:
     trials, distinct = (sum(row[key] for row in rows) for key in ("trials", "new"))
     return f"{what}: {trials} trials, {distinct} distinct"
-
-
-def _row(
-    name: str, path: Path, known: set[str], gpu_speedup: float | None
-) -> tuple[dict[str, Any], str]:
-    """Return a table's line; what was counted above is not counted again."""
-    from fedgps_ray.cost import GPU_SPEEDUP, budget
-    from fedgps_ray.experiment import load
-
-    experiment = load(path)
-    specs = [cell.spec for cell in experiment.cells]
-    new = [spec for spec in specs if spec.trial_id not in known]
-    known.update(spec.trial_id for spec in specs)
-    row = {"name": name, "title": experiment.title, "trials": len(specs), "new": len(new)}
-    if gpu_speedup is None:
-        return row, ""
-    found = budget(specs, gpu_speedup=gpu_speedup or GPU_SPEEDUP)
-    return {**row, "gpu_hours": found.gpu_hours}, found.sentence
 
 
 @paper.command(epilog="Example: fedgps-ray paper write cifar10_10_5_1 --out my_table.toml")
