@@ -189,7 +189,7 @@ def test_own_images(fedgps, tmp_path):
 
 @pytest.mark.skipif(
     not (Path(__file__).parents[2] / "shared" / "data" / "cifar10_small.npz").exists(),
-    reason="needs the small CIFAR-10 file",
+    reason="real images: cifar10_small.npz is optional and not part of the project",
 )
 def test_real_images_by_path(fedgps):
     path = Path(__file__).parents[2] / "shared" / "data" / "cifar10_small.npz"

@@ -24,7 +24,9 @@ from fedgps_ray.tensors import Params
 
 pytestmark = pytest.mark.ray
 
-no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+no_gpu = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="the message is for machines where PyTorch finds no GPU"
+)
 SHARE = ExecutionSpec(client_cpus=0.5, client_gpus=0.2)
 
 
