@@ -54,7 +54,7 @@ def session(address: str | None) -> Iterator[None]:
     if ray.is_initialized() and not _EARLY:
         yield
         return
-    with _own_answer_to_sigterm():
+    with own_answer_to_sigterm():
         if _EARLY:
             wait(_EARLY)  # before it is taken off: an interrupt here leaves it to abandon_early
             _EARLY.pop().result()
@@ -111,7 +111,7 @@ def _knock(address: str) -> None:
 
 
 @contextlib.contextmanager
-def _own_answer_to_sigterm() -> Iterator[None]:
+def own_answer_to_sigterm() -> Iterator[None]:
     """Keep the program's answer to SIGTERM: Ray's own ends the process without a checkpoint."""
     ours = signal.getsignal(signal.SIGTERM)
     yield

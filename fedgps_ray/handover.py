@@ -1,7 +1,6 @@
 """A command handed over to a cluster through Ray Client: it runs there, its lines come back."""
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from typing import Any
 
 import ray
 
+from fedgps_ray.cluster import own_answer_to_sigterm
 from fedgps_ray.errors import UserError
 
 CLIENT = "ray://"
@@ -82,10 +82,9 @@ def hand_over(address: str, arguments: list[str], say: Callable[[str], None]) ->
         for number, word in enumerate(arguments)
         if word.endswith(".toml") and Path(word).is_file()
     }
-    ours = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(address, log_to_driver=False)
-        signal.signal(signal.SIGTERM, ours)  # Ray's own answer would end this process at once
+        with own_answer_to_sigterm():
+            ray.init(address, log_to_driver=False)
     except Exception as problem:  # Ray raises many types here
         raise UserError(
             f"cannot join {address}: {str(problem).splitlines()[0]}\nRay Client needs"

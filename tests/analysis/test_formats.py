@@ -65,9 +65,7 @@ def test_a_wide_latex_table_is_scaled_to_the_text():
     assert "resizebox" not in to_latex(TABLE)
 
 
-@pytest.mark.skipif(
-    shutil.which("pdflatex") is None, reason="compiling needs pdflatex (texlive-latex-base)"
-)
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="compiling needs pdflatex")
 def test_latex_compiles(tmp_path):
     nasty = assemble(NASTY, [NASTY], [Column((NASTY,), [Cell(NASTY, 1.0, "best")])], [NASTY])
     tables = [nasty, TABLE, *published.tables().values()]
