@@ -1,6 +1,6 @@
 """The paper's numbers and the measured theory, as sections."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -80,13 +80,7 @@ def terms_table(clients: pd.DataFrame) -> Table:
         "gap": "gap of risks",
         "bound": "bound",
     }
-    names, means = metrics.order(clients), clients.groupby("label")[list(heads)].mean()
-    held = clients.groupby("label")["held"]
-    columns = [
-        *(Column((head,), _cells(means[name], names)) for name, head in heads.items()),
-        Column(("held",), [Cell(f"{held.sum()[n]} of {held.size()[n]}") for n in names]),
-    ]
-    return assemble("terms of the bound, means over clients", names, columns)
+    return _means("terms of the bound, means over clients", clients, heads, "held")
 
 
 def curvature_table(curvature: pd.DataFrame) -> Table:
@@ -97,13 +91,18 @@ def curvature_table(curvature: pd.DataFrame) -> Table:
         "lambda_g": "lambda_g",
         "norm": "norm",
     }
-    names, means = metrics.order(curvature), curvature.groupby("label")[list(heads)].mean()
-    held = curvature.groupby("label")["held"]
+    return _means("curvature, means over trials", curvature, heads, "below 1")
+
+
+def _means(title: str, frame: pd.DataFrame, heads: Mapping[str, str], held_head: str) -> Table:
+    """Return the means of some columns for each method, and how often the claim held."""
+    names, means = metrics.order(frame), frame.groupby("label")[list(heads)].mean()
+    held = frame.groupby("label")["held"]
     columns = [
         *(Column((head,), _cells(means[name], names)) for name, head in heads.items()),
-        Column(("below 1",), [Cell(f"{held.sum()[n]} of {held.size()[n]}") for n in names]),
+        Column((held_head,), [Cell(f"{held.sum()[n]} of {held.size()[n]}") for n in names]),
     ]
-    return assemble("curvature, means over trials", names, columns)
+    return assemble(title, names, columns)
 
 
 def _cells(values: "pd.Series[float]", names: Sequence[str]) -> list[Cell]:
