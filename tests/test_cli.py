@@ -369,6 +369,7 @@ def test_report_compares_and_writes(fedgps):
 
 # --- bad input ----------------------------------------------------------------------------------
 
+QUICKSTART = Path(__file__).parents[1] / "experiments" / "quickstart.toml"
 TRAINED_ON = ["run", "--model", "mlp", "--method", "fedavg", "--actors", "0", "--rounds", "1"]
 TRAINED_ON += ["--clients", "2", "--set", "partition.min_size=1", "--dataset"]
 
@@ -436,6 +437,7 @@ WRONG = [  # command, and what its message must name
     ("report gone --against code", "unknown comparison 'code'"),
     ("sweep gone.toml", "gone.toml"),
     ("sweep empty", "empty"),
+    (f"sweep {QUICKSTART} --set seed=[]", "seed = []: the list is empty"),
     ("watch gone", "there is no folder gone"),
     ("watch empty", "no trials in empty"),
     ("status gone", "no trials in gone"),

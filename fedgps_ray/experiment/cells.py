@@ -128,6 +128,9 @@ def _combinations(document: Document) -> Iterator[tuple[int, Table]]:
         | own
         for case in document.cases
     ]
+    empty = [key for each in axes for key, values in each.items() if not values]
+    if empty:
+        raise UserError(f"{empty[0]} = []: the list is empty, so there would be no cell")
     _check_number(sum(math.prod(map(len, each.values())) for each in axes) * len(drawn))
     for case, each in enumerate(axes):
         for chosen in itertools.product(*each.values()):
@@ -136,8 +139,6 @@ def _combinations(document: Document) -> Iterator[tuple[int, Table]]:
 
 
 def _check_number(cells: int) -> None:
-    if cells == 0:
-        raise UserError("there would be no cell: one of the lists is empty")
     if cells > MOST_CELLS:
         raise UserError(f"there would be {cells:,} cells, at most {MOST_CELLS:,} are possible")
 
