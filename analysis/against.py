@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from analysis import metrics, published
-from analysis.tables import ABSENT, Cell, Column, Table, assemble, mean_cell
+from fedgps_ray.analysis import metrics, published
+from fedgps_ray.analysis.tables import ABSENT, Cell, Column, Table, assemble, mean_cell
 
 Flag = Literal["within", "outside", ""]
 SAME = [name for name in metrics.SETTING if name != "batch_size"]

@@ -10,7 +10,7 @@ import rich.table
 from rich.markup import escape as escape_rich
 from rich.text import Text
 
-from analysis.tables import Cell, Head, Table
+from fedgps_ray.analysis.tables import Cell, Head, Table
 
 LATEX = {  # what LaTeX would read as a command, or cannot print
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},

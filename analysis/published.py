@@ -11,11 +11,12 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import metrics
-from analysis import tables as made
-from analysis.tables import Table
+from fedgps_ray.analysis import metrics
+from fedgps_ray.analysis import tables as made
+from fedgps_ray.analysis.tables import Table
 from fedgps_ray.errors import unknown
 
+FOLDER = files("fedgps_ray.analysis") / "published"
 PREFIX = "tab:"
 SMALL = {  # tables whose columns are settings: the columns
     "more_baselines": ["dataset", "clients", "local_epochs"],
@@ -59,13 +60,21 @@ KNOWN_HYPERPARAMETERS = {  # method -> the paper's name -> ours
 
 @cache
 def _read(name: str) -> pd.DataFrame:
-    with files("analysis").joinpath("published", f"{name}.csv").open(encoding="utf-8") as file:
+    with (
+        files("fedgps_ray.analysis")
+        .joinpath("published", f"{name}.csv")
+        .open(encoding="utf-8") as file
+    ):
         return pd.read_csv(file)
 
 
 def nemenyi() -> dict[str, Any]:
     """Return the ranks and tests worked out from the printed accuracies, by data set."""
-    text = files("analysis").joinpath("published", "nemenyi.json").read_text(encoding="utf-8")
+    text = (
+        files("fedgps_ray.analysis")
+        .joinpath("published", "nemenyi.json")
+        .read_text(encoding="utf-8")
+    )
     found: dict[str, Any] = json.loads(text)
     return found
 

@@ -17,8 +17,8 @@ from scikit_posthocs import posthoc_nemenyi_friedman  # type: ignore[import-unty
 from scipy import stats
 from statsmodels.stats.multitest import multipletests  # type: ignore[import-untyped]
 
-from analysis import metrics
 from fedgps_ray import seeds
+from fedgps_ray.analysis import metrics
 from fedgps_ray.errors import UserError
 
 RESAMPLES = 9999

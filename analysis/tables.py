@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from analysis import metrics
+from fedgps_ray.analysis import metrics
 from fedgps_ray.errors import UserError
 
 Mark = Literal["", "best", "second", "partial", "missing"]

@@ -10,9 +10,17 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis import load
-from analysis.figures.style import COLOURS, INK, legend_below, line, looks, panels, styled
-from analysis.metrics import labels, order
+from fedgps_ray.analysis import load
+from fedgps_ray.analysis.figures.style import (
+    COLOURS,
+    INK,
+    legend_below,
+    line,
+    looks,
+    panels,
+    styled,
+)
+from fedgps_ray.analysis.metrics import labels, order
 from fedgps_ray.errors import UserError
 
 TERMS = {

@@ -9,7 +9,7 @@ Jupytext) and run it cell by cell, or as a whole: `RESULTS=runs/default python w
 import os
 from pathlib import Path
 
-from analysis import figures, formats, load, metrics, statistics, tables
+from fedgps_ray.analysis import figures, formats, load, metrics, statistics, tables
 
 results = Path(os.environ.get("RESULTS", "runs/default"))
 out = results / "walkthrough"

@@ -4,8 +4,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures.frames import leading_curves, tested
-from analysis.figures.style import (
+from fedgps_ray.analysis.figures.frames import leading_curves, tested
+from fedgps_ray.analysis.figures.style import (
     Look,
     label_outside,
     legend_below,

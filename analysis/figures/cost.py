@@ -3,8 +3,8 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.figures.frames import leading_curves, tested
-from analysis.figures.style import legend_below, line, looks, styled
+from fedgps_ray.analysis.figures.frames import leading_curves, tested
+from fedgps_ray.analysis.figures.style import legend_below, line, looks, styled
 
 UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 

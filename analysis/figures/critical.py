@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis import published
-from analysis.figures.style import INK, OURS, OWN_COLOURS, method_of, styled
-from analysis.statistics import Ranking, ranking, scores
+from fedgps_ray.analysis import published
+from fedgps_ray.analysis.figures.style import INK, OURS, OWN_COLOURS, method_of, styled
+from fedgps_ray.analysis.statistics import Ranking, ranking, scores
 
 GROUP_STEP, NAME_STEP = 0.5, 0.9  # in units of a name's height
 ABOVE, BELOW = 2.6, 0.6

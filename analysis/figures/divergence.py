@@ -4,7 +4,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures.style import Look, legend_below, line, looks, panels, styled, whole_rounds
+from fedgps_ray.analysis.figures.style import (
+    Look,
+    legend_below,
+    line,
+    looks,
+    panels,
+    styled,
+    whole_rounds,
+)
 from fedgps_ray.errors import UserError
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.figures.frames import leading_curves, tested
-from analysis.figures.style import (
+from fedgps_ray.analysis.figures.frames import leading_curves, tested
+from fedgps_ray.analysis.figures.style import (
     legend_below,
     line,
     looks,

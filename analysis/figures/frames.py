@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from analysis.figures.style import OURS, REFERENCE, method_of
+from fedgps_ray.analysis.figures.style import OURS, REFERENCE, method_of
 from fedgps_ray.errors import UserError
 
 

@@ -5,8 +5,8 @@ import pandas as pd
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 
-from analysis.figures.style import label_outside, panels, styled
-from fedgps_ray.data.heatmap import MAX_TICKS, Counts
+from fedgps_ray.analysis.figures.heatmap import MAX_TICKS, Counts
+from fedgps_ray.analysis.figures.style import label_outside, panels, styled
 from fedgps_ray.errors import UserError
 
 

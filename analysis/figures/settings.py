@@ -3,8 +3,8 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.figures.frames import leading, scored
-from analysis.figures.style import legend_below, looks, styled
+from fedgps_ray.analysis.figures.frames import leading, scored
+from fedgps_ray.analysis.figures.style import legend_below, looks, styled
 from fedgps_ray.errors import UserError
 
 NAMES = {

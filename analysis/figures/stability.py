@@ -4,8 +4,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures.frames import scored
-from analysis.figures.style import INK, looks, styled
+from fedgps_ray.analysis.figures.frames import scored
+from fedgps_ray.analysis.figures.style import INK, looks, styled
 from fedgps_ray.errors import UserError
 
 

@@ -3,23 +3,23 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from analysis.report import frames as source
-from analysis.report.again import again_section
-from analysis.report.blocks import Report
-from analysis.report.comparison import (
+from fedgps_ray.analysis.report import frames as source
+from fedgps_ray.analysis.report.again import again_section
+from fedgps_ray.analysis.report.blocks import Report
+from fedgps_ray.analysis.report.comparison import (
     across_section,
     divergence_blocks,
     setting_section,
 )
-from analysis.report.extras import against_section, published_report, theory_section
-from analysis.report.facts import (
+from fedgps_ray.analysis.report.extras import against_section, published_report, theory_section
+from fedgps_ray.analysis.report.facts import (
     cost_section,
     headings,
     lead,
     run_section,
     trouble_section,
 )
-from analysis.report.page import publish
+from fedgps_ray.analysis.report.page import publish
 from fedgps_ray.errors import UserError
 
 Tell = Callable[[str], None]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.report.blocks import Block, Code, Section, Text
-from analysis.report.facts import several
-from analysis.report.frames import Frames
+from fedgps_ray.analysis.report.blocks import Block, Code, Section, Text
+from fedgps_ray.analysis.report.facts import several
+from fedgps_ray.analysis.report.frames import Frames
 
 OPTIONS = (
     *("model", "clients", "sampling_rate", "rounds", "local_epochs", "batch_size"),

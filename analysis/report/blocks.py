@@ -6,7 +6,7 @@ from typing import Literal
 
 from matplotlib.figure import Figure
 
-from analysis.tables import Table
+from fedgps_ray.analysis.tables import Table
 from fedgps_ray.errors import UserError
 
 SCREEN_DPI = 96

@@ -6,11 +6,11 @@ from functools import partial
 
 import pandas as pd
 
-from analysis import figures, metrics, statistics, tables
-from analysis.figures.settings import NAMES
-from analysis.report.blocks import Block, Section, Shown, Text, drawn, points
-from analysis.report.frames import Frames
-from analysis.tables import Cell, Column, Table, assemble
+from fedgps_ray.analysis import figures, metrics, statistics, tables
+from fedgps_ray.analysis.figures.settings import NAMES
+from fedgps_ray.analysis.report.blocks import Block, Section, Shown, Text, drawn, points
+from fedgps_ray.analysis.report.frames import Frames
+from fedgps_ray.analysis.tables import Cell, Column, Table, assemble
 from fedgps_ray.errors import UserError
 
 Tell = Callable[[str], None]

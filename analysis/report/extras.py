@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis import against, figures, metrics, published, theory
-from analysis.figures.critical import printed_rankings
-from analysis.report.blocks import (
+from fedgps_ray.analysis import against, figures, metrics, published, theory
+from fedgps_ray.analysis.figures.critical import printed_rankings
+from fedgps_ray.analysis.report.blocks import (
     Block,
     Picture,
     Points,
@@ -19,10 +19,10 @@ from analysis.report.blocks import (
     drawn,
     points,
 )
-from analysis.report.comparison import ranking_sentences
-from analysis.report.facts import with_corner
-from analysis.report.frames import Frames
-from analysis.tables import Cell, Column, Table, assemble
+from fedgps_ray.analysis.report.comparison import ranking_sentences
+from fedgps_ray.analysis.report.facts import with_corner
+from fedgps_ray.analysis.report.frames import Frames
+from fedgps_ray.analysis.tables import Cell, Column, Table, assemble
 from fedgps_ray.errors import UserError
 
 HOW_TO_MEASURE = "measure it with `fedgps-ray report --theory`"

@@ -9,11 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import metrics, tables
-from analysis.load import ENDED
-from analysis.report.blocks import Block, Code, Section, Shown, Text, points
-from analysis.report.frames import Frames
-from analysis.tables import Cell, Column, Head, Table, assemble
+from fedgps_ray.analysis import metrics, tables
+from fedgps_ray.analysis.load import ENDED
+from fedgps_ray.analysis.report.blocks import Block, Code, Section, Shown, Text, points
+from fedgps_ray.analysis.report.frames import Frames
+from fedgps_ray.analysis.tables import Cell, Column, Head, Table, assemble
 from fedgps_ray.errors import UserError
 from fedgps_ray.results import schema
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import figures, load, metrics
+from fedgps_ray.analysis import figures, load, metrics
 from fedgps_ray.errors import UserError
 
 

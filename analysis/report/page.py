@@ -7,10 +7,10 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from analysis import formats
-from analysis.figures import save
-from analysis.report.blocks import Picture, Report, Shown
-from analysis.tables import Table
+from fedgps_ray.analysis import formats
+from fedgps_ray.analysis.figures import save
+from fedgps_ray.analysis.report.blocks import Picture, Report, Shown
+from fedgps_ray.analysis.tables import Table
 from fedgps_ray.results import files
 
 NOTATIONS = {
@@ -65,7 +65,7 @@ def _environment(out: Path) -> Environment:
         return Markup(formats.to_html(table))
 
     pages = Environment(
-        loader=PackageLoader("analysis.report"),
+        loader=PackageLoader("fedgps_ray.analysis.report"),
         autoescape=select_autoescape(["html.j2"]),
         undefined=StrictUndefined,
         trim_blocks=True,

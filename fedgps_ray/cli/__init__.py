@@ -31,7 +31,7 @@ def _hand_over_if_wanted() -> None:
     if not any("ray://" in word for word in sys.argv[1:]):
         return
     os.environ.setdefault("RAY_AUTH_MODE", "token")  # before Ray is imported
-    from fedgps_ray.handover import hand_over, split
+    from fedgps_ray.cluster.handover import hand_over, split
 
     address, arguments = split(sys.argv[1:])
     if address is not None:
@@ -53,5 +53,5 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
-        if cluster := sys.modules.get("fedgps_ray.cluster"):
-            cluster.abandon_early()
+        if session := sys.modules.get("fedgps_ray.cluster.session"):
+            session.abandon_early()

@@ -22,7 +22,7 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Examine this machine: what it has, what is wrong, and what to type."""
-    from fedgps_ray.doctor import examine
+    from fedgps_ray.tools.doctor import examine
 
     findings = []
     with err.status("examining") as status:
@@ -52,7 +52,7 @@ def verify(
 ) -> None:
     """Prove here, without Ray, that the methods compute what they should."""
     from fedgps_ray.methods import METHODS
-    from fedgps_ray.verify import run_checks
+    from fedgps_ray.tools.verify import run_checks
 
     for name in names or []:
         if name not in METHODS:
@@ -88,7 +88,7 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Measure our time against bare PyTorch on this machine, side by side."""
-    from fedgps_ray.bench import measure
+    from fedgps_ray.tools.bench import measure
 
     known = [*measure.WORKLOADS, *measure.EXTRAS]
     wanted = workloads or known
@@ -130,7 +130,7 @@ def soak(
     as_json: Json = False,
 ) -> None:
     """Run many tiny rounds on Ray and show whether memory or open files grow."""
-    from fedgps_ray.soak import soak as watch
+    from fedgps_ray.tools.soak import soak as watch
 
     with err.status("starting Ray") as status:
         found = watch(rounds, method, status.update)

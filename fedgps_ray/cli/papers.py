@@ -98,7 +98,7 @@ def _estimate(
     tables: "dict[str, Experiment]", rows: list[dict[str, Any]], assumed: dict[str, float]
 ) -> str:
     """Add the hours to the rows; return what was measured and what assumed."""
-    from fedgps_ray.cost import budget
+    from fedgps_ray.tools.cost import budget
 
     specs = {name: [cell.spec for cell in table.cells] for name, table in tables.items()}
     for row in rows:

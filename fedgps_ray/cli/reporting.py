@@ -44,7 +44,7 @@ def report(
             _measure_theory(folders, status)
         written = writing(where, lambda: _write(folders, where, against, theory, status))
     if as_json:
-        from analysis import load
+        from fedgps_ray.analysis import load
 
         rows = json.loads(load.trials(*folders).to_json(orient="records"))
         print(json.dumps({"report": str(written), "trials": rows}))
@@ -56,7 +56,7 @@ def report(
 def _write(
     folders: list[Path], where: Path, against: str | None, theory: bool, status: Any
 ) -> Path:
-    from analysis.report import write
+    from fedgps_ray.analysis.report import write
     from fedgps_ray.methods import METHODS
 
     formulas = {name: (kind.about.up, kind.about.down) for name, kind in METHODS.items()}
@@ -71,14 +71,14 @@ def _write(
 
 
 def _measure_theory(folders: list[Path], status: Any) -> None:
-    from fedgps_ray.theory import measure_all
+    from fedgps_ray.tools.theory import measure_all
 
     for folder in folders:
         measure_all(folder, lambda text: status.update(escape(text)))
 
 
 def _publish(where: Path, as_json: bool) -> None:
-    from analysis.report import write_published
+    from fedgps_ray.analysis.report import write_published
 
     with err.status("the paper's numbers") as status:
         written = writing(where, lambda: write_published(where, lambda t: status.update(escape(t))))
@@ -87,7 +87,7 @@ def _publish(where: Path, as_json: bool) -> None:
 
 def _show(folders: list[Path]) -> None:
     """Show the comparison of each setting in the terminal."""
-    from analysis import formats, load, metrics, tables
+    from fedgps_ray.analysis import formats, load, metrics, tables
 
     runs = metrics.runs(load.trials(*folders), load.rounds(*folders))
     for _, part in metrics.settings(runs):

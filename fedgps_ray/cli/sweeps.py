@@ -129,7 +129,7 @@ def make_job(
 
 def show_plan(job: "Job", as_json: bool) -> None:
     """Show what a launch would do, and what it would take."""
-    from fedgps_ray.cost import budget
+    from fedgps_ray.tools.cost import budget
 
     cells = job.ledger.cells()
     to_do = job.ledger.to_do(job.again)

@@ -160,7 +160,8 @@ def partition(  # noqa: PLR0913
     as_json: Json = False,
 ) -> None:
     """Show who holds which classes: a heat map here and as PNG, and how skewed it is."""
-    from fedgps_ray.data import datasets, heatmap, skew
+    from fedgps_ray.analysis.figures import heatmap
+    from fedgps_ray.data import datasets, skew
     from fedgps_ray.data.partition import class_counts, index_sha256, split
     from fedgps_ray.spec import columns
 
@@ -207,13 +208,13 @@ def _run_and_show(spec: "TrialSpec", execution: "ExecutionSpec", anew: bool, as_
     if as_json:
         print(json.dumps(info))
         return
-    from fedgps_ray.progress import ending
+    from fedgps_ray.cli.progress import ending
 
     out.print(escape(ending(info, str(folder))), soft_wrap=True)
 
 
 def _follow(spec: "TrialSpec", execution: "ExecutionSpec", anew: bool, folder: Path) -> None:
-    from fedgps_ray.progress import follow
+    from fedgps_ray.cli.progress import follow
     from fedgps_ray.spec import method_name
 
     trial = _start(spec, execution, anew)
@@ -228,16 +229,16 @@ def _follow(spec: "TrialSpec", execution: "ExecutionSpec", anew: bool, folder: P
 
 
 def _start_ray_early(address: str | None) -> None:
-    from fedgps_ray import cluster
+    from fedgps_ray.cluster import session
 
-    cluster.start_early(address)
+    session.start_early(address)
 
 
 def _start(spec: "TrialSpec", execution: "ExecutionSpec", anew: bool) -> "Generator[Event]":
     if execution.actors == 0:
-        from fedgps_ray.trial import run_trial
+        from fedgps_ray.rounds.trial import run_trial
 
         return run_trial(spec, execution, anew)
-    from fedgps_ray.distributed import run_on_ray
+    from fedgps_ray.cluster.crew import run_on_ray
 
     return run_on_ray(spec, execution, anew)

@@ -22,7 +22,7 @@ STAND_INS: dict[str, dict[str, Any]] = {  # seeds keep the data sets apart
 
 def paper_files() -> dict[str, Path]:
     """Return the experiment file of each of the paper's tables and figures by its name."""
-    folder = Path(str(resources.files("experiments"))) / "paper"
+    folder = Path(str(resources.files("fedgps_ray.experiments"))) / "paper"
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 

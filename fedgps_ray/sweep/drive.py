@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import pyarrow.parquet as pq
 
-from fedgps_ray import cluster
+from fedgps_ray.cluster import session
 from fedgps_ray.results import files
 from fedgps_ray.results.mirror import Mirror
 from fedgps_ray.results.store import PACKAGES
@@ -103,7 +103,7 @@ def _launch(job: Job, tracker: Tracker, to_do: list[TrialSpec], screen: Screen) 
     tracker.state.work_before = sum(work_seconds(job.ledger))
     where = job.execution.address
     tracker.tell("starting Ray" if where is None else f"joining the cluster at {where}")
-    with screen.live(tracker.state), cluster.session(where):
+    with screen.live(tracker.state), session.connected(where):
         launch.run(tracker, to_do, job.max_concurrent, job.stopping, job.reuse_crews)
         tracker.close()
 

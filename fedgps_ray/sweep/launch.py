@@ -14,8 +14,8 @@ from pydantic import TypeAdapter
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule
 
-from fedgps_ray import cluster
-from fedgps_ray.distributed import client_share
+from fedgps_ray.cluster import session
+from fedgps_ray.cluster.crew import client_share
 from fedgps_ray.errors import UserError
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep import library
@@ -49,17 +49,17 @@ def plan(to_do: Sequence[TrialSpec], execution: ExecutionSpec) -> int:
     Trials side by side use a cluster better than actors of one trial, so with many trials to do
     each has one actor, and with few the room is shared out among them.
     """
-    fit = cluster.capacity(execution)
+    fit = session.capacity(execution)
     if fit == 0:
         raise UserError(
             f"no node has room for an actor of {execution.client_cpus:g} CPU and"
-            f" {execution.client_gpus:g} GPU: the cluster has {cluster.totals()};"
+            f" {execution.client_gpus:g} GPU: the cluster has {session.totals()};"
             " use smaller --client-cpus / --client-gpus"
         )
     most = min(spec.per_round for spec in to_do)
     if execution.actors == "auto":
         return max(1, min(fit // len(to_do), most))
-    return max(cluster.num_actors(execution, spec.clients, spec.per_round) for spec in to_do)
+    return max(session.num_actors(execution, spec.clients, spec.per_round) for spec in to_do)
 
 
 def run(
@@ -72,7 +72,7 @@ def run(
     """Carry out what is to be done; returns when all has ended or the user interrupted."""
     execution = tracker.execution
     actors = plan(to_do, execution)
-    together = max_concurrent or max(1, cluster.capacity(execution) // actors)
+    together = max_concurrent or max(1, session.capacity(execution) // actors)
     tracker.state.slots = min(together, len(to_do)) * actors
     name, kept = library.start(ExecutionSpec(**execution.anywhere()).source)
     for dataset in {spec.dataset: None for spec in to_do}:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ray import tune
 
-from fedgps_ray import cluster
+from fedgps_ray.cluster import session
 from fedgps_ray.errors import UserError
 from fedgps_ray.results.store import ENDED, TrialStore, read_trial
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
@@ -126,7 +126,7 @@ class Tracker:
         now = time.monotonic()
         if now - self.looked > CLUSTER_SECONDS:
             self.looked = now
-            self.state.cluster = cluster.use()
+            self.state.cluster = session.use()
         if now - self.saved > SAVE_SECONDS:
             self.saved = now
             self.state.save(self.ledger.folder)

@@ -10,8 +10,8 @@ from typing import Any
 import ray
 from ray import tune
 
-from fedgps_ray import cluster
-from fedgps_ray.distributed import Crew, bundle, follow, start_clients
+from fedgps_ray.cluster import session
+from fedgps_ray.cluster.crew import Crew, bundle, follow, start_clients
 from fedgps_ray.errors import ClientFailed, Lost, UserError
 from fedgps_ray.events import Event, Started, Status
 
@@ -23,7 +23,7 @@ def bundles(config: dict[str, Any]) -> tune.PlacementGroupFactory:
     """Return what a trial reserves: room for itself, its server and its clients."""
     cell = config["cell"]
     own: dict[str, float] = {"memory": OWNER_BYTES}
-    server: dict[str, float] = {"memory": cluster.SERVER_BYTES}
+    server: dict[str, float] = {"memory": session.SERVER_BYTES}
     return tune.PlacementGroupFactory([own, server, *[cell["share"]] * cell["actors"]])
 
 

@@ -10,8 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from fedgps_ray.progress import duration
 from fedgps_ray.sweep.state import Running, State
+from fedgps_ray.units import duration
 
 EVENTS_SHOWN = 6
 TRIALS_SHOWN = 20

@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis import against, load, metrics, published
+from fedgps_ray.analysis import against, load, metrics, published
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.results.summary import summary
 from fedgps_ray.spec import ExecutionSpec, trial_spec

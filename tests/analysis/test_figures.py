@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
-from analysis import figures, load, metrics, published, statistics
-from analysis.figures.ablation import variant
-from analysis.figures.frames import leading
-from analysis.figures.style import COLOURS, MARKERS, OWN_COLOURS, STROKES, looks
+from fedgps_ray.analysis import figures, load, metrics, published, statistics
+from fedgps_ray.analysis.figures.ablation import variant
+from fedgps_ray.analysis.figures.frames import leading
+from fedgps_ray.analysis.figures.style import COLOURS, MARKERS, OWN_COLOURS, STROKES, looks
 from fedgps_ray.errors import UserError
 
 CEILINGS = {"fedavg": 0.5, "fedprox": 0.6, "scaffold": 0.55, "fedgps": 0.7}

@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
-from analysis import published
-from analysis.formats import to_csv, to_html, to_latex, to_markdown, to_rich
-from analysis.tables import Cell, Column, Head, Table, assemble
+from fedgps_ray.analysis import published
+from fedgps_ray.analysis.formats import to_csv, to_html, to_latex, to_markdown, to_rich
+from fedgps_ray.analysis.tables import Cell, Column, Head, Table, assemble
 
 TABLE = assemble(
     "10% & <more>",

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from safetensors.numpy import save_file
 
-from analysis.load import clients, partitions, rounds, trials
+from fedgps_ray.analysis.load import clients, partitions, rounds, trials
 from fedgps_ray.errors import UserError
 from fedgps_ray.results import schema
 from fedgps_ray.results.store import TrialStore

@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from analysis import metrics
+from fedgps_ray.analysis import metrics
 from fedgps_ray.errors import UserError
 from fedgps_ray.methods import METHODS
 from fedgps_ray.results import schema

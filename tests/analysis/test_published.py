@@ -7,18 +7,23 @@ from importlib.resources import files
 
 import pytest
 
-from analysis import metrics, published
-from analysis.tables import MEAN
+from fedgps_ray.analysis import metrics, published
+from fedgps_ray.analysis.tables import MEAN
 from fedgps_ray.errors import UserError
 from fedgps_ray.methods import METHODS
 from fedgps_ray.training.local import Sgd
 
+FOLDER = files("fedgps_ray.analysis") / "published"
 NO_ROUND = {"not_reached": ("none", ">{rounds}"), "failed": ("-", "-")}
 
 
 def raw(name):
     """Return a file's rows as text, read without the code under test."""
-    text = files("analysis").joinpath("published", f"{name}.csv").read_text(encoding="utf-8")
+    text = (
+        files("fedgps_ray.analysis")
+        .joinpath("published", f"{name}.csv")
+        .read_text(encoding="utf-8")
+    )
     return [
         {**row, "table": row["table"].removeprefix("tab:")}
         for row in csv.DictReader(text.splitlines())

@@ -9,10 +9,10 @@ from html.parser import HTMLParser
 import pandas as pd
 import pytest
 
-from analysis import report
-from analysis.report import again, extras
-from analysis.report.blocks import Code, Picture, Points, Shown, Text
-from analysis.report.comparison import reference
+from fedgps_ray.analysis import report
+from fedgps_ray.analysis.report import again, extras
+from fedgps_ray.analysis.report.blocks import Code, Picture, Points, Shown, Text
+from fedgps_ray.analysis.report.comparison import reference
 from fedgps_ray.errors import UserError
 from fedgps_ray.spec import columns, trial_spec
 

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import published
-from analysis.statistics import (
+from fedgps_ray.analysis import published
+from fedgps_ray.analysis.statistics import (
     bootstrap_interval,
     cliffs_delta,
     pairwise,

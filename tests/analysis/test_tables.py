@@ -5,8 +5,8 @@ import json
 import pandas as pd
 import pytest
 
-from analysis import metrics
-from analysis.tables import (
+from fedgps_ray.analysis import metrics
+from fedgps_ray.analysis.tables import (
     Cell,
     Column,
     Head,

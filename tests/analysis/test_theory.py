@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from scipy.stats import wasserstein_distance
 
-from analysis import theory as shown
-from fedgps_ray import theory
+from fedgps_ray.analysis import theory as shown
 from fedgps_ray.errors import UserError
 from fedgps_ray.methods import METHODS
 from fedgps_ray.results.store import TrialStore
+from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.spec import ExecutionSpec, trial_spec
-from fedgps_ray.trial import run_trial
+from fedgps_ray.tools import theory
 
 DATA = {"num_classes": 3, "image_size": 8, "channels": 1, "train_size": 60, "test_size": 15}
 TINY = {

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-import analysis
+from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.spec import ExecutionSpec, trial_spec
-from fedgps_ray.trial import run_trial
 
-SCRIPT = Path(analysis.__file__).parent / "walkthrough.py"
+SCRIPT = Path(__file__).parents[2] / "analysis" / "walkthrough.py"
 DATA = {"num_classes": 3, "image_size": 8, "channels": 1, "train_size": 60, "test_size": 30}
 TINY = {
     "dataset": {"name": "synthetic", **DATA},

@@ -18,13 +18,13 @@ from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.data.partition import class_counts
 from fedgps_ray.methods import METHODS
 from fedgps_ray.methods.base import Reply, Turn
-from fedgps_ray.runtime.pool import InProcess, Kept, Task
-from fedgps_ray.runtime.rounds import Snapshot, run
-from fedgps_ray.runtime.selection import schedule
-from fedgps_ray.runtime.worker import Asked, Worker, prepare
+from fedgps_ray.rounds.loop import Snapshot, run
+from fedgps_ray.rounds.pool import InProcess, Kept, Task
+from fedgps_ray.rounds.selection import schedule
+from fedgps_ray.rounds.trial import run_trial
+from fedgps_ray.rounds.worker import Asked, Worker, prepare
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 from fedgps_ray.tensors import all_finite, leaves
-from fedgps_ray.trial import run_trial
 
 ROUNDS = 3
 FASTER = {"ccvr": {"virtual_features": 20}}  # a quantity, not another way of working
@@ -251,7 +251,8 @@ def imported(tree):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_a_method_knows_neither_ray_nor_the_runtime(path):
     roots = {".".join(name.split(".")[:2]) for name in imported(tree_of(path))}
-    refused = {"ray", "random", "fedgps_ray.runtime", "fedgps_ray.spec", "fedgps_ray.results"}
+    rooms = {f"fedgps_ray.{room}" for room in ("rounds", "cluster", "spec", "results")}
+    refused = {"ray", "random", *rooms}
     assert not refused & (roots | {root.partition(".")[0] for root in roots})
 
 

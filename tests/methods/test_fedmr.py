@@ -8,10 +8,10 @@ from fedgps_ray.methods.base import Reply, Turn
 from fedgps_ray.methods.fedavg import FedAvg, Message
 from fedgps_ray.methods.fedmr import FedMR, State, by_entry, by_module, recombined
 from fedgps_ray.models import build
-from fedgps_ray.runtime import checkpoint
-from fedgps_ray.runtime.rounds import Snapshot
-from fedgps_ray.runtime.selection import schedule
-from fedgps_ray.runtime.worker import Job, Worker, prepare
+from fedgps_ray.rounds import checkpoint
+from fedgps_ray.rounds.loop import Snapshot
+from fedgps_ray.rounds.selection import schedule
+from fedgps_ray.rounds.worker import Job, Worker, prepare
 from fedgps_ray.spec import trial_spec
 from fedgps_ray.tensors import Params, sha256, views
 from fedgps_ray.training.local import Client

@@ -2,9 +2,9 @@
 
 import pytest
 
+from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 from fedgps_ray.sweep.ledger import Ledger
-from fedgps_ray.trial import run_trial
 
 TINY = {
     "dataset": {"name": "synthetic", "image_size": 8, "train_size": 200, "test_size": 100},

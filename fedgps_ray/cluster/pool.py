@@ -1,0 +1,190 @@
+"""The pool that spreads a round over client actors; kept values lie in Ray's object store."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import ray
+from torch import Tensor
+
+from fedgps_ray.cluster.client import AnswerPlan, Slot, TestPlan, WorkPlan
+from fedgps_ray.cluster.dispatch import Arguments, Dispatcher, Unit
+from fedgps_ray.cluster.parcels import WORTH_LENDING, Opened, Parcel, key, open_parcel, wrap
+from fedgps_ray.data.batches import PLAIN_BATCH
+from fedgps_ray.rounds.pool import Handle, Kept, Returned, Task
+from fedgps_ray.rounds.worker import Asked, Done, Setup
+from fedgps_ray.tensors import Params, leaves, num_bytes
+from fedgps_ray.training.evaluate import Score, score
+
+APART_BYTES = 1_000_000  # a larger kept value is an object of its own, a smaller one travels along
+TEST_COST = 1 / 3  # of an image against training on it: a forward pass, no backward pass
+FIRST_GUESS = 1e-3  # seconds an image, until something was measured
+Lent = dict[Any, tuple[Any, int]]  # a tensor's key -> the parcel that has it, and which one it is
+
+
+class Held(NamedTuple):
+    """A kept value at the server: the parcel if it is small, else a reference; and its lenders."""
+
+    parcel: Any
+    lenders: tuple[Any, ...] = ()
+
+
+class RayPool:
+    """Spreads work over client actors; what comes out does not depend on who did what."""
+
+    def __init__(self, setup: Setup, dispatcher: Dispatcher) -> None:
+        self.dispatcher = dispatcher
+        self.sizes = [len(part) for part in setup.parts]
+        self.one_each = len(dispatcher.seats) == setup.spec.clients
+        self.num_batches = -(-len(setup.data.y_test) // PLAIN_BATCH)
+        self.seconds: dict[int, float] = {}
+        self.pace = FIRST_GUESS
+        self.planned_test: list[Unit] = []
+
+    # --- the pool's interface -------------------------------------------------------------------
+
+    def start(self, round_index: int, tasks: Sequence[Task]) -> Callable[[], list[Returned]]:
+        """Begin a round; the test of the last one goes out with it."""
+        stored = {id(task.message): task.message for task in tasks}
+        references = {which: ray.put(wrap(message)) for which, message in stored.items()}
+        apart = num_bytes(tasks[0].message) >= APART_BYTES
+        messages = [references[id(task.message)] for task in tasks]
+        units = [
+            self._work_unit(round_index, task, message, apart)
+            for task, message in zip(tasks, messages, strict=True)
+        ]
+        self._submit_test()
+        self.dispatcher.submit(units)
+
+        def results() -> list[Returned]:
+            self.dispatcher.wait(units)
+            returned = [self._returned(u, m) for u, m in zip(units, messages, strict=True)]
+            self._learn([r.done for r in returned])
+            return returned
+
+        return results
+
+    def start_evaluation(self, params: Params) -> Callable[[], Score]:
+        """Plan a test; it goes out with the next round's work, or when its score is wanted."""
+        reference = ray.put(wrap(params))
+        size = max(1, self.num_batches // (4 * len(self.dispatcher.seats)))
+        starts = range(0, self.num_batches, size)
+        pieces = [tuple(range(i, min(i + size, self.num_batches))) for i in starts]
+        self.planned_test = units = [self._test_unit(piece, reference) for piece in pieces]
+
+        def result() -> Score:
+            self._submit_test()
+            self.dispatcher.wait(units)
+            return score([tally for unit in units for tally in unit.result])
+
+        return result
+
+    def ask(self, asked: Asked, kept: dict[int, Kept]) -> list[Any]:
+        """Put a question to every client."""
+        sent = ray.put(wrap(asked.sent))
+        nothing = Kept(None, None)
+        units = [
+            self._answer_unit(client, asked, sent, kept.get(client, nothing).memory)
+            for client in range(len(self.sizes))
+        ]
+        self.dispatcher.submit(units)
+        self.dispatcher.wait(units)
+        return [open_parcel(unit.result).value for unit in units]
+
+    def fetch(self, handle: Handle) -> Any:
+        """Return the value behind a handle, mapped where it lies."""
+        return _open(handle)[0].value
+
+    def store(self, values: Sequence[Any]) -> list[Handle]:
+        """Keep values; a large tensor that several of them share is kept once."""
+        seen: set[Any] = set()
+        lent: Lent = {}
+        for tensor in (leaf for value in values for leaf in leaves(value)):
+            if isinstance(tensor, Tensor) and tensor.nbytes >= WORTH_LENDING:
+                if key(tensor) in seen and key(tensor) not in lent:
+                    lent[key(tensor)] = (ray.put(wrap(tensor)), 0)
+                seen.add(key(tensor))
+        return [None if value is None else _hold(value, lent) for value in values]
+
+    def revise(self, handle: Handle, change: Callable[[Any], Any]) -> Handle:
+        """Change a kept value; what it borrows stays borrowed."""
+        opened, lent = _open(handle)
+        changed = change(opened.value)
+        return handle if changed is opened.value else _hold(changed, lent)
+
+    # --- units of work --------------------------------------------------------------------------
+
+    def _work_unit(self, round_index: int, task: Task, message: Any, apart: bool) -> Unit:
+        kept = task.kept or Kept(None, None)
+
+        def plan(arguments: Arguments) -> WorkPlan:
+            number = arguments.add(message)
+            memory, velocity = _slot(kept.memory, arguments), _slot(kept.velocity, arguments)
+            return WorkPlan(task.client, round_index, number, memory, velocity)
+
+        cost = self.seconds.get(task.client, self.sizes[task.client] * self.pace)
+        return Unit(plan, cost, f"client {task.client}", self._own(task.client), apart)
+
+    def _test_unit(self, numbers: tuple[int, ...], params: Any) -> Unit:
+        cost = TEST_COST * PLAIN_BATCH * len(numbers) * self.pace
+        return Unit(lambda arguments: TestPlan(numbers, arguments.add(params)), cost, "test")
+
+    def _answer_unit(self, client: int, asked: Asked, sent: Any, memory: Any) -> Unit:
+        bare = asked._replace(sent=None)
+
+        def plan(arguments: Arguments) -> AnswerPlan:
+            return AnswerPlan(client, bare, arguments.add(sent), _slot(memory, arguments))
+
+        cost = TEST_COST * self.sizes[client] * self.pace
+        return Unit(plan, cost, f"client {client}", self._own(client))
+
+    def _own(self, client: int) -> int | None:
+        return client if self.one_each else None
+
+    def _learn(self, done: Sequence[Done]) -> None:
+        """Note how long each client took, and what an image takes on average."""
+        self.seconds.update({d.client: d.seconds for d in done})
+        images = sum(self.sizes[d.client] for d in done)
+        self.pace = sum(d.seconds for d in done) / max(1, images)
+
+    def _submit_test(self) -> None:
+        units, self.planned_test = self.planned_test, []
+        self.dispatcher.submit(units)
+
+    def _returned(self, unit: Unit, message: Any) -> Returned:
+        report, memory, velocity = unit.result if unit.apart else (unit.result, None, None)
+        memory = memory if unit.apart else report.memory
+        velocity = velocity if unit.apart else report.velocity
+        kept = Kept(
+            Held(memory, (message,) if report.borrows else ()) if report.keeps_memory else None,
+            Held(velocity) if report.keeps_velocity else None,
+        )
+        return Returned(report.done._replace(upload=open_parcel(report.upload).value), kept)
+
+
+def _slot(held: Held | None, arguments: Arguments) -> Slot | None:
+    """Put what a kept value needs among the arguments of a call."""
+    if held is None:
+        return None
+    lenders = tuple(arguments.add(reference) for reference in held.lenders)
+    here = isinstance(held.parcel, Parcel)
+    return Slot(held.parcel if here else arguments.add(held.parcel), lenders)
+
+
+def _open(held: Held) -> tuple[Opened, Lent]:
+    """Return a kept value, and what it borrows."""
+    parcel = held.parcel if isinstance(held.parcel, Parcel) else ray.get(held.parcel)
+    lenders = [open_parcel(ray.get(reference)).tensors for reference in held.lenders]
+    lent = {
+        key(lenders[which][index]): (held.lenders[which], index) for which, index in parcel.loans
+    }
+    return open_parcel(parcel, lambda which: lenders[which]), lent
+
+
+def _hold(value: Any, lent: Lent) -> Held:
+    """Keep a value, borrowing what is lent."""
+    lenders: list[Any] = list(dict.fromkeys(reference for reference, _ in lent.values()))
+    parcel = wrap(value, {k: (lenders.index(ref), index) for k, (ref, index) in lent.items()})
+    used = sorted({which for which, _ in parcel.loans})
+    parcel = parcel._replace(loans=[(used.index(which), index) for which, index in parcel.loans])
+    large = sum(array.nbytes for array in parcel.arrays) >= APART_BYTES
+    return Held(ray.put(parcel) if large else parcel, tuple(lenders[which] for which in used))

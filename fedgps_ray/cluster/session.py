@@ -1,0 +1,182 @@
+"""Ray started quietly or joined, and how many client actors its resources hold."""
+
+import contextlib
+import logging
+import math
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError
+
+from fedgps_ray.errors import UserError
+
+if TYPE_CHECKING:  # Ray starts while the importing of PyTorch is still going on
+    from fedgps_ray.spec import ExecutionSpec
+
+SERVER_BYTES = 300 * 2**20  # a server reserves memory, no CPU: on a laptop clients need them all
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # an actor without a GPU share sees no GPU
+    "RAY_DEDUP_LOGS": "0",
+}
+LOST = (RayActorError, OutOfMemoryError, ObjectLostError)  # what it means to lose an actor
+KNOCK_SECONDS = 10.0
+_PRINT = ray._private.worker.print_to_stdstream
+
+# Ray's processes end with the thread that started them, so that thread stays.
+_BACKGROUND = ThreadPoolExecutor(1)
+_EARLY: list[Future[None]] = []  # Ray on its way; one at most, as there is one in a process
+
+
+def start_early(address: str | None) -> None:
+    """Start Ray in the background; the next session waits for it and takes it over."""
+    _EARLY.append(_BACKGROUND.submit(start, address))
+
+
+def abandon_early() -> None:
+    """End a Ray that was started early and never used."""
+    while _EARLY:
+        with contextlib.suppress(UserError):
+            _EARLY.pop().result()
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """Start a local cluster or join one, and leave it at the end; an open one is used as it is."""
+    if ray.is_initialized() and not _EARLY:
+        yield
+        return
+    with own_answer_to_sigterm():
+        if _EARLY:
+            wait(_EARLY)  # before it is taken off: an interrupt here leaves it to abandon_early
+            _EARLY.pop().result()
+        else:
+            start(address)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def start(address: str | None) -> None:
+    """Start Ray without dashboard, statistics and chatter, its ports guarded by a token."""
+    os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    # Ray prints notices about dead processes whatever its settings; stdout may be JSON for a script
+    ray._private.worker.print_to_stdstream = _print_to_stderr
+    if address is None:
+        _guard_token()
+        # "local": without it Ray would join any cluster that happens to run on this machine
+        ray.init("local", include_dashboard=False, num_cpus=os.cpu_count(), **quiet)
+        _guard_token()
+        return
+    _knock(address)
+    _guard_token()
+    try:
+        ray.init(address=address, **quiet)
+    except Exception as problem:  # Ray raises many types here, none of which names the cause
+        raise UserError(
+            f"cannot join the Ray cluster at {address}: {str(problem).splitlines()[0]}\n"
+            "Is its token in RAY_AUTH_TOKEN or ~/.ray/auth_token here, and was RAY_AUTH_MODE=token"
+            " set before Ray was imported? A cluster without a token needs RAY_AUTH_MODE=disabled"
+        ) from problem
+
+
+def _knock(address: str) -> None:
+    """Find out at once whether anybody is there; Ray itself tries for a long time."""
+    if address.startswith("ray://"):
+        raise UserError(
+            f"{address}: only the command line hands work over by Ray Client;"
+            " use HOST:PORT on one of the cluster's nodes"
+        )
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=KNOCK_SECONDS).close()
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise UserError(
+            f"no Ray cluster answers at {address} ({reason}): is `ray start --head` running there,"
+            " and can this machine reach the port?"
+        ) from None
+
+
+@contextlib.contextmanager
+def own_answer_to_sigterm() -> Iterator[None]:
+    """Keep the program's answer to SIGTERM: Ray's own ends the process without a checkpoint."""
+    ours = signal.getsignal(signal.SIGTERM)
+    yield
+    if callable(ours) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, ours)
+
+
+def _print_to_stderr(data: dict[str, Any], ignore_prefix: bool) -> None:
+    _PRINT({**data, "is_err": True}, ignore_prefix)
+
+
+def _guard_token() -> None:
+    """Let nobody else read Ray's token, nor look into its folder while Ray writes it there.
+
+    A stricter mask would do that too, but the actors would inherit it for the results they write.
+    """
+    folder = Path.home() / ".ray"
+    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", folder / "auth_token"))
+    with contextlib.suppress(OSError):  # a home that cannot be written to has no token either
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for path in (folder, token):
+            if path.exists() and path.stat().st_mode & 0o077:
+                path.chmod(path.stat().st_mode & 0o700)
+
+
+def num_actors(execution: "ExecutionSpec", clients: int, per_round: int) -> int:
+    """Return how many client actors to start: one a client if they fit, else as many as help."""
+    fit = capacity(execution)
+    if execution.actors == "auto":
+        return clients if clients <= fit else max(1, min(fit, per_round))
+    wanted = min(execution.actors, clients)
+    if wanted > fit:
+        raise UserError(
+            f"{wanted} actors of {execution.client_cpus:g} CPU and {execution.client_gpus:g} GPU"
+            f" do not fit: the cluster holds {fit} ({totals()}); use --actors {max(fit, 1)},"
+            " or smaller --client-cpus / --client-gpus"
+        )
+    return wanted
+
+
+def capacity(execution: "ExecutionSpec") -> int:
+    """Return how many actors fit on the nodes; a share of a GPU has to lie on one GPU."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return sum(_on_node(execution, resources) for resources in nodes)
+
+
+def _on_node(execution: "ExecutionSpec", resources: dict[str, float]) -> int:
+    fit = math.floor(resources.get("CPU", 0) / execution.client_cpus + 1e-9)
+    share, gpus = execution.client_gpus, resources.get("GPU", 0)
+    if share > 1:
+        return min(fit, math.floor(gpus / share))
+    return min(fit, math.floor(gpus) * math.floor(1 / share + 1e-9)) if share else fit
+
+
+def totals() -> str:
+    """Return what the cluster has, in words."""
+    total = ray.cluster_resources()
+    return f"{total.get('CPU', 0):g} CPU, {total.get('GPU', 0):g} GPU"
+
+
+def use() -> dict[str, float]:
+    """Return nodes, and what is there and in use of CPUs, GPUs and the object store."""
+    total, free = ray.cluster_resources(), ray.available_resources()
+    found: dict[str, float] = {"nodes": sum(node["Alive"] for node in ray.nodes())}
+    for name in ("CPU", "GPU", "object_store_memory"):
+        found[name] = total.get(name, 0.0)
+        found[f"{name}_used"] = total.get(name, 0.0) - free.get(name, 0.0)
+    return found

@@ -1,0 +1,1 @@
+"""One trial in values: setup, worker, round loop, pools, checkpoints; no Ray."""

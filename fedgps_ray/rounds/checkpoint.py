@@ -1,0 +1,164 @@
+"""Snapshots on disk, complete or absent: tensors as safetensors, the rest as JSON, no pickle."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import safetensors
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from fedgps_ray.results import files
+from fedgps_ray.rounds.loop import Snapshot
+from fedgps_ray.rounds.packing import Skeleton, pack, unpack
+from fedgps_ray.rounds.pool import Kept
+
+Store = Callable[[Sequence[Any]], list[Any]]
+UNREADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ImportError,
+    safetensors.SafetensorError,
+)
+KEEP = 2  # complete checkpoints: one to use, one in case it is damaged
+
+
+class Place(NamedTuple):
+    """Where a tensor lies: a file and a name in it."""
+
+    file: str
+    name: str
+
+
+class Saver:
+    """Writes checkpoint after checkpoint; what did not change is not written again."""
+
+    def __init__(self, folder: Path, fetch: Callable[[Any], Any]) -> None:
+        self.folder, self.fetch = folder, fetch
+        self._saved: dict[tuple[int, str], tuple[Any, Skeleton]] = {}
+        self._sums: dict[str, str] = {}
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Write a checkpoint, then remove what no kept checkpoint needs."""
+        draft = _Draft(snapshot.rounds_done)
+        state = draft.pack("state", snapshot.state)
+        saved = {}
+        for client, kept in snapshot.kept.items():
+            for part, handle in kept._asdict().items():
+                saved[client, part] = (handle, self._skeleton(draft, client, part, handle))
+        for name, tensors in draft.files.items():
+            path = self.folder / name
+            files.write(path, partial(save_file, tensors))
+            self._sums[name] = _sha256(path)
+        self._saved = saved
+        skeletons = {f"{client}/{part}": entry[1] for (client, part), entry in saved.items()}
+        used = _files_of([state, skeletons])
+        self._sums = {name: self._sums[name] for name in sorted(used)}
+        manifest = {
+            "rounds_done": snapshot.rounds_done,
+            "state": state,
+            "kept": skeletons,
+            "files": self._sums,
+        }
+        files.write_json(self.folder / f"round-{snapshot.rounds_done:06d}.json", manifest)
+        _clean(self.folder)
+
+    def _skeleton(self, draft: "_Draft", client: int, part: str, handle: Any) -> Skeleton:
+        before = self._saved.get((client, part))
+        if before is not None and before[0] is handle:
+            return before[1]
+        return None if handle is None else draft.pack(f"client-{client}", self.fetch(handle))
+
+
+class _Draft:
+    """Collects the tensors of one checkpoint, each once, by the file they go to."""
+
+    def __init__(self, rounds_done: int) -> None:
+        self.rounds_done = rounds_done
+        self.files: dict[str, dict[str, Tensor]] = {}
+        self.places: dict[tuple[Any, ...], tuple[Tensor, Place]] = {}
+
+    def pack(self, owner: str, value: Any) -> Skeleton:
+        """Return the skeleton of a value."""
+        return pack(value, lambda tensor: list(self._place(owner, tensor)))
+
+    def _place(self, owner: str, tensor: Tensor) -> Place:
+        same = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        if same not in self.places:
+            name = f"{owner}-{self.rounds_done:06d}.safetensors"
+            held = self.files.setdefault(name, {})
+            place = Place(name, str(len(held)))
+            held[place.name] = _apart(tensor.detach().cpu().contiguous(), held.values())
+            # the tensor is kept, so that no other one can come to lie at its address meanwhile
+            self.places[same] = tensor, place
+        return self.places[same][1]
+
+
+def _apart(tensor: Tensor, others: Iterable[Tensor]) -> Tensor:
+    """Return a copy if another tensor lies in the same memory: safetensors refuses such pairs."""
+    memory = tensor.untyped_storage().data_ptr()
+    shares = any(other.untyped_storage().data_ptr() == memory for other in others)
+    return tensor.clone() if shares else tensor
+
+
+def load(folder: Path, store: Store) -> tuple[Snapshot | None, list[str]]:
+    """Return the newest complete checkpoint, and what was wrong with newer ones."""
+    problems: list[str] = []
+    for path in sorted(folder.glob("round-*.json"), reverse=True):
+        try:
+            return _read(path, store), problems
+        except UNREADABLE as problem:
+            problems.append(f"checkpoint {path.name} is damaged ({problem})")
+            path.rename(path.with_suffix(".damaged"))
+    return None, problems
+
+
+def _read(path: Path, store: Store) -> Snapshot:
+    manifest = json.loads(path.read_text())
+    loaded: dict[str, dict[str, Tensor]] = {}
+    for name, sha256 in manifest["files"].items():
+        if _sha256(path.parent / name) != sha256:
+            raise ValueError(f"{name} was changed or cut short")
+        loaded[name] = load_file(path.parent / name)
+
+    def tensor(place: list[str]) -> Tensor:
+        file, name = place
+        return loaded[file][name]
+
+    keys = [key.split("/") for key in manifest["kept"]]
+    handles = store([unpack(skeleton, tensor) for skeleton in manifest["kept"].values()])
+    parts: dict[int, dict[str, Any]] = {}
+    for (client, part), handle in zip(keys, handles, strict=True):
+        parts.setdefault(int(client), {})[part] = handle
+    kept = {client: Kept(**values) for client, values in parts.items()}
+    return Snapshot(manifest["rounds_done"], unpack(manifest["state"], tensor), kept)
+
+
+def _clean(folder: Path) -> None:
+    manifests = sorted(folder.glob("round-*.json"), reverse=True)
+    for old in manifests[KEEP:]:
+        old.unlink()
+    needed = {name for path in manifests[:KEEP] for name in json.loads(path.read_text())["files"]}
+    for path in folder.glob("*.safetensors"):
+        if path.name not in needed:
+            path.unlink()
+
+
+def _files_of(skeleton: Skeleton) -> set[str]:
+    if isinstance(skeleton, dict) and isinstance(skeleton.get("tensor"), list):
+        return {skeleton["tensor"][0]}
+    inner = skeleton.values() if isinstance(skeleton, dict) else skeleton
+    if not isinstance(skeleton, dict | list):
+        return set()
+    return set().union(*(_files_of(item) for item in inner))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

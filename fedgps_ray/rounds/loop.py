@@ -1,0 +1,225 @@
+"""The round loop: a generator of finished rounds that knows Method and Pool, not Ray."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from fedgps_ray import seeds
+from fedgps_ray.methods.base import Ask, Cohort, Method, Question, Reply, State, Turn
+from fedgps_ray.rounds.pool import Kept, Pool, Returned, Task
+from fedgps_ray.rounds.selection import schedule
+from fedgps_ray.rounds.worker import Asked
+from fedgps_ray.spec import TrialSpec
+from fedgps_ray.tensors import all_finite, num_bytes, sha256
+from fedgps_ray.training.evaluate import Score
+from fedgps_ray.training.local import Client
+
+Row = dict[str, Any]
+
+
+class Snapshot(NamedTuple):
+    """All that the rest of a trial depends on, after so many rounds."""
+
+    rounds_done: int
+    state: State
+    kept: dict[int, Kept]
+
+
+class Finished(NamedTuple):
+    """A round: its row, its clients' rows, and where the trial stands after it."""
+
+    row: Row
+    clients: list[Row]
+    snapshot: Snapshot
+
+
+class Diverged(Exception):
+    """A number became infinite or undefined: a result of the trial, not a fault of the program."""
+
+    def __init__(self, row: Row, what: str) -> None:
+        super().__init__(f"{what} is not finite in round {row['round']}")
+        self.row = row
+
+
+def run(spec: TrialSpec, cohort: Cohort, pool: Pool, start: Snapshot) -> Iterator[Finished]:
+    """Yield round after round; a round is tested while the clients already work on the next."""
+    picked = schedule(spec, [client.num_examples for client in cohort.clients])
+    last_present = picked[start.rounds_done - 1] if start.rounds_done else []
+    loop = _Loop(spec.method, pool, start, last_present)
+    pending: Callable[[], Finished] | None = None
+    for t in range(start.rounds_done, spec.rounds):
+        clients = tuple(cohort.clients[k] for k in picked[t])
+        turn = Turn(t, clients, seeds.stream(spec.seed, "server", t))
+        results = loop.send(turn)
+        if pending is not None:
+            yield _checked(pending())
+        tested = (t + 1) % spec.evaluate_every == 0 or t + 1 == spec.rounds
+        pending = loop.merge(turn, results, tested)
+    if pending is not None:
+        yield _checked(pending())
+
+
+def _checked(finished: Finished) -> Finished:
+    loss = finished.row["loss"]
+    if loss is not None and not math.isfinite(loss):
+        raise Diverged({**finished.row, "accuracy": None}, "the test loss")
+    return finished
+
+
+class _Loop:
+    """The server's side of a trial: state and kept values, replaced round by round."""
+
+    def __init__(
+        self, method: Method, pool: Pool, start: Snapshot, last_present: Sequence[int]
+    ) -> None:
+        self.method, self.pool = method, pool
+        self.state, self.kept = start.state, start.kept
+        self.last_present = set(last_present)
+        self.began, self.bytes_down = 0.0, [0]
+
+    def send(self, turn: Turn) -> Callable[[], list[Returned]]:
+        """Start the clients of a round."""
+        self.began = time.perf_counter()
+        messages = self.method.send(self.state, turn)
+        self.bytes_down = _sizes(messages)
+        tasks = [
+            Task(client.id, message, self.kept.get(client.id))
+            for client, message in zip(turn.clients, messages, strict=True)
+        ]
+        return self.pool.start(turn.round, tasks)
+
+    def merge(
+        self, turn: Turn, results: Callable[[], list[Returned]], tested: bool
+    ) -> Callable[[], Finished]:
+        """Wait for the clients, form the next state, start its test if there is one."""
+        began, bytes_down = self.began, self.bytes_down
+        returned = results()
+        trained = time.perf_counter()
+        clients = [
+            _client_row(turn, client, r, down)
+            for client, r, down in zip(turn.clients, returned, bytes_down, strict=True)
+        ]
+        _refuse_infinite(turn, returned)
+        self._keep(returned)
+        measured = self.method.measure(self.state, turn, self._ask(turn, {}))
+        self.state = self._merged(turn, returned)
+        weights = self.method.global_params(self.state).weights
+        asked = dict.fromkeys(SUMMED, 0)
+        score = self._start_test(turn, asked) if tested else _untested
+        row = {
+            "round": turn.round + 1,
+            "train_loss": _mean_loss(turn, returned),
+            "weights_sha256": sha256(weights),
+            **{key: asked[key] + sum(c[key] for c in clients) for key in SUMMED},
+            "divergence": measured.pop("divergence", None),
+            "metrics": _metrics(measured, returned),
+            "train_seconds": trained - began,
+            "aggregate_seconds": time.perf_counter() - trained,
+        }
+        return self._finish(row, clients, score)
+
+    def _start_test(self, turn: Turn, bill: dict[str, int]) -> Callable[[], Score | None]:
+        params = self.method.deploy(self.state, turn, self._ask(turn, bill))
+        return self.pool.start_evaluation(params)
+
+    def _merged(self, turn: Turn, returned: Sequence[Returned]) -> State:
+        replies = [
+            Reply(client, r.done.upload) for client, r in zip(turn.clients, returned, strict=True)
+        ]
+        state = self.method.merge(self.state, replies)
+        if not all_finite(self.method.global_params(state)):
+            raise Diverged({"round": turn.round + 1}, "the aggregated model")
+        return state
+
+    def _keep(self, returned: Sequence[Returned]) -> None:
+        """Take over the kept values; clients that sit out for the first time keep less."""
+        present = {r.done.client: r.kept for r in returned}
+        faded = {k: self._fade(self.kept[k]) for k in self.last_present - set(present)}
+        self.kept = {**self.kept, **faded, **present}
+        self.last_present = set(present)
+
+    def _fade(self, kept: Kept) -> Kept:
+        if kept.memory is None:
+            return kept
+        return kept._replace(memory=self.pool.revise(kept.memory, self.method.fade))
+
+    def _ask(self, turn: Turn, bill: dict[str, int]) -> Ask:
+        """Return a function that asks all clients and adds the bytes to the bill."""
+
+        def ask(question: Question, sent: Any) -> list[Any]:
+            answers = self.pool.ask(Asked(turn.round, question, sent), self.kept)
+            down = num_bytes(sent) * len(answers)
+            bill["bytes_down"] = bill.get("bytes_down", 0) + down
+            bill["bytes_up"] = bill.get("bytes_up", 0) + num_bytes(answers)
+            return answers
+
+        return ask
+
+    def _finish(
+        self, row: Row, clients: list[Row], score: Callable[[], Score | None]
+    ) -> Callable[[], Finished]:
+        snapshot = Snapshot(row["round"], self.state, self.kept)
+
+        def finish() -> Finished:
+            began = time.perf_counter()
+            found = score()
+            seconds = time.perf_counter() - began
+            scores = found._asdict() if found else {"accuracy": None, "loss": None}
+            return Finished({**row, **scores, "evaluate_seconds": seconds}, clients, snapshot)
+
+        return finish
+
+
+def _untested() -> None:
+    return None
+
+
+SUMMED = ("bytes_up", "bytes_down", "steps", "gradient_evaluations")
+
+
+def _sizes(messages: Sequence[Any]) -> list[int]:
+    """Return the bytes of each message; the same object is counted once."""
+    known: dict[int, int] = {}
+    for message in messages:
+        if id(message) not in known:
+            known[id(message)] = num_bytes(message)
+    return [known[id(message)] for message in messages]
+
+
+def _client_row(turn: Turn, client: Client, returned: Returned, bytes_down: int) -> Row:
+    done = returned.done
+    return {
+        "round": turn.round + 1,
+        "client": done.client,
+        "samples": client.num_examples,
+        "steps": done.steps,
+        "gradient_evaluations": done.gradient_evaluations,
+        "loss": done.metrics.get("loss"),
+        "bytes_up": num_bytes(done.upload),
+        "bytes_down": bytes_down,
+        "worker": done.worker,
+        "work_seconds": done.seconds,
+    }
+
+
+def _refuse_infinite(turn: Turn, returned: Sequence[Returned]) -> None:
+    for r in returned:
+        if not r.done.finite:
+            raise Diverged({"round": turn.round + 1}, f"the update of client {r.done.client}")
+
+
+def _mean_loss(turn: Turn, returned: Sequence[Returned]) -> float:
+    samples = [client.num_examples for client in turn.clients]
+    losses = [r.done.metrics["loss"] for r in returned]
+    return sum(n * loss for n, loss in zip(samples, losses, strict=True)) / sum(samples)
+
+
+def _metrics(measured: dict[str, float], returned: Sequence[Returned]) -> dict[str, float]:
+    """Return the method's own figures: of the server, and of the clients as plain means."""
+    told: dict[str, list[float]] = {}
+    for r in returned:
+        for name, value in r.done.metrics.items():
+            told.setdefault(name, []).append(value)
+    del told["loss"]
+    return {**measured, **{name: sum(values) / len(values) for name, values in told.items()}}

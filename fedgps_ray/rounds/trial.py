@@ -1,0 +1,157 @@
+"""One TrialSpec to rows in its folder, from wherever the trial last stood."""
+
+import shutil
+import time
+from collections.abc import Callable, Generator, Iterator
+
+from safetensors.torch import save_file
+
+from fedgps_ray.data.datasets import Dataset
+from fedgps_ray.data.partition import index_sha256
+from fedgps_ray.errors import Stopped, UserError
+from fedgps_ray.events import Event, Row, Started
+from fedgps_ray.results import files
+from fedgps_ray.results.store import ENDED, TrialStore
+from fedgps_ray.results.summary import summary
+from fedgps_ray.rounds import checkpoint
+from fedgps_ray.rounds.loop import Diverged, Finished, Snapshot, run
+from fedgps_ray.rounds.pool import InProcess, Pool
+from fedgps_ray.rounds.worker import Setup, Worker, prepare
+from fedgps_ray.spec import ExecutionSpec, TrialSpec
+from fedgps_ray.tensors import Params, views
+
+
+def run_trial(
+    spec: TrialSpec,
+    execution: ExecutionSpec,
+    anew: bool = False,
+    make_pool: Callable[[Worker], Pool] = InProcess,
+    data: Dataset | None = None,
+    patience: float = 0.0,
+) -> Generator[Event]:
+    """Yield where the trial starts, then each row; a trial that has ended is not run again."""
+    store = TrialStore(execution.out, spec)
+    with files.lock(store.folder, patience):
+        if anew:
+            _empty(store)
+        rounds_done = store.ended()
+        if rounds_done is not None:
+            yield Started(rounds_done, [])
+            return
+        trial = _Trial(store, execution, make_pool, data)
+        store.open(execution)  # not before: what cannot be made ready leaves no trial behind
+        yield from trial.run()
+
+
+def _empty(store: TrialStore) -> None:
+    shutil.rmtree(store.checkpoints, ignore_errors=True)
+    for path in store.folder.glob("*.*"):
+        if path.name != ".lock":
+            path.unlink()
+
+
+class _Trial:
+    """A trial on its way: rows to the store, snapshots to the checkpoints."""
+
+    def __init__(
+        self,
+        store: TrialStore,
+        execution: ExecutionSpec,
+        make_pool: Callable[[Worker], Pool],
+        data: Dataset | None,
+    ) -> None:
+        self.store, self.execution = store, execution
+        self.setup: Setup = prepare(store.spec, execution.source, data)
+        self.worker = Worker(self.setup, execution.server_device)
+        self.pool = make_pool(self.worker)
+        self.saver = checkpoint.Saver(store.checkpoints, self.pool.fetch)
+        self.saved = self.last = Snapshot(0, None, {})
+        self.next_save = time.monotonic() + execution.checkpoint_seconds
+
+    def run(self) -> Iterator[Event]:
+        """Go from the last checkpoint to the end."""
+        start, problems = self._start()
+        self.saved = self.last = start
+        self._note_start()
+        status = "interrupted"  # also where Ray ends this process
+        try:
+            yield Started(start.rounds_done, problems)
+            yield from self._rounds(start)
+            status = "finished"
+        except Diverged as stop:
+            status = "diverged"
+            self.store.add(stop.row, [])
+            self.store.note(diverged=str(stop))
+            yield stop.row
+        except Stopped:
+            raise
+        except Exception as failure:
+            status = "failed"
+            self.store.note(error=str(failure) or repr(failure))
+            raise
+        finally:
+            self._end(status)
+
+    def _start(self) -> tuple[Snapshot, list[str]]:
+        found, problems = checkpoint.load(self.store.checkpoints, self.pool.store)
+        if found is not None and self.store.resume_rows(found.rounds_done):
+            return found, problems
+        if found is not None:
+            problems.append(
+                "the rows of finished rounds are missing; starting from the first round"
+            )
+        self.store.resume_rows(0)
+        state = self.store.spec.method.init(self.worker.initial(), self.worker.cohort())
+        return Snapshot(0, state, {}), problems
+
+    def _note_start(self) -> None:
+        self.store.write_partition(self.setup.counts)
+        self.store.note(
+            status="running",
+            error=None,
+            partition_sha256=index_sha256(self.setup.parts),
+            moved_samples=self.setup.moved_samples,
+        )
+
+    def _rounds(self, start: Snapshot) -> Iterator[Row]:
+        for finished in run(self.store.spec, self.worker.cohort(), self.pool, start):
+            self._take(finished)
+            yield finished.row
+
+    def _take(self, finished: Finished) -> None:
+        self.last = finished.snapshot
+        self.store.add(finished.row, finished.clients)
+        if time.monotonic() >= self.next_save:
+            self._save()
+
+    def _save(self) -> None:
+        """Write the rows first: a checkpoint never knows more rounds than there are rows."""
+        self.store.flush()
+        self.saver.save(self.last)
+        self.saved = self.last
+        self.next_save = time.monotonic() + self.execution.checkpoint_seconds
+
+    def _end(self, status: str) -> None:
+        try:
+            self.store.flush()
+            if status in ENDED:
+                self._write_model()
+            elif self.last is not self.saved:
+                self._save()
+        except UserError:
+            status = "failed"
+            raise
+        finally:
+            self.store.note(status=status, summary=summary(self.store.rows))
+        if status in ENDED:  # only now: killed before, the trial would start from the first round
+            shutil.rmtree(self.store.checkpoints, ignore_errors=True)
+
+    def _write_model(self) -> None:
+        """Leave the last global model, tensor by tensor under its name."""
+        params: Params = self.store.spec.method.global_params(self.last.state)
+        layout = self.worker.network.layout
+        tensors = views(params.weights, layout.weights) | views(params.buffers, layout.buffers)
+        whole = {name: tensor.clone().cpu() for name, tensor in tensors.items()}
+        files.write(
+            self.store.folder / "model.safetensors", lambda beside: save_file(whole, beside)
+        )

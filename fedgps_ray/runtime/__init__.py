@@ -1,1 +1,0 @@
-"""The round loop and what carries it out."""

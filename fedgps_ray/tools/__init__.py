@@ -1,0 +1,1 @@
+"""What checks and measures: conformance, speed, memory, cost, theory, this machine."""

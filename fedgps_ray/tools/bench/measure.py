@@ -1,0 +1,214 @@
+"""Contenders side by side: interleaved, several times, medians and ratios."""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from fedgps_ray import seeds
+from fedgps_ray.cluster import crew, session
+from fedgps_ray.cluster.dispatch import Dispatcher, share
+from fedgps_ray.cluster.pool import RayPool
+from fedgps_ray.data.datasets import Dataset
+from fedgps_ray.data.partition import Dirichlet, class_counts, split
+from fedgps_ray.data.surrogate import Noise, noise_images
+from fedgps_ray.methods.base import Turn
+from fedgps_ray.rounds.loop import Snapshot, run
+from fedgps_ray.rounds.pool import InProcess
+from fedgps_ray.rounds.worker import Job, Setup, Worker
+from fedgps_ray.spec import ExecutionSpec, TrialSpec, trial_spec
+from fedgps_ray.tools.bench.bare import Client, Pool, Serial, Workload, make_data
+
+WORKLOADS = {
+    "step": Workload("step", "cnn", 32, 2, 64 * 8, 1, 64, fedgps=True),
+    "W1": Workload("W1", "cnn", 32, 100, 500, 10, 50),
+    "W2": Workload("W2", "mlp", 8, 500, 100, 50, 50),
+    "W3": Workload("W3", "cnn", 32, 100, 500, 10, 64, fedgps=True),
+}
+EXTRAS = ("skew", "start")
+ROUNDS = {"step": 1, "W1": 1, "W2": 20, "W3": 1}  # in one measurement
+CORES = os.cpu_count() or 1
+BARE = "bare PyTorch"
+Tell = Callable[[str], None]
+Turns = dict[str, Callable[[], Any]]
+
+
+class Result(NamedTuple):
+    """What one contender took for a round (or step), against the fastest bare loop."""
+
+    workload: str
+    contender: str
+    seconds: float
+    ratio: float
+
+
+def measure(names: list[str], repeats: int, tell: Tell) -> Iterator[Result]:
+    """Yield the results of some workloads; the contenders take turns."""
+    with session.connected(None):
+        for name in names:
+            with ExitStack() as stack:
+                tell(f"{name}: preparing")
+                load = WORKLOADS[name]
+                turns = _step_turns(load) if name == "step" else _round_turns(load, stack)
+                yield from _race(load, turns, repeats, tell)
+
+
+def _race(load: Workload, turns: Turns, repeats: int, tell: Tell) -> Iterator[Result]:
+    seconds: dict[str, list[float]] = {name: [] for name in turns}
+    for repeat in range(repeats + 1):  # the first turn warms up and is not counted
+        for name, turn in turns.items():
+            tell(f"{load.name}: {name}, turn {repeat} of {repeats}")
+            began = time.perf_counter()
+            turn()
+            if repeat:
+                seconds[name].append((time.perf_counter() - began) / ROUNDS[load.name])
+    bare = [found for name, found in seconds.items() if name.startswith(BARE)]
+    limit = [min(turn) for turn in zip(*bare, strict=True)]
+    for name, found in seconds.items():
+        ratios = [mine / best for mine, best in zip(found, limit, strict=True)]
+        yield Result(load.name, name, statistics.median(found), statistics.median(ratios))
+
+
+def _step_turns(load: Workload) -> Turns:
+    """One client's local steps, one thread, the look-ahead included."""
+    bare, setup = Client(load, make_data(load)), make_setup(load)
+    worker = Worker(setup)
+    weights = bare.initial()
+    ahead = torch.randn(len(weights), generator=torch.Generator().manual_seed(2))
+    method, params = setup.spec.method, worker.initial()
+    state = method.init(params, worker.cohort())._replace(update=ahead)
+    message = method.send(state, _turn(worker))[0]
+    memory = worker.work(Job(0, 0, message, None, None)).memory  # of a client that sat out since
+
+    def ours() -> None:
+        worker.work(Job(0, 5, message, memory, None))
+
+    def theirs() -> None:
+        torch.set_num_threads(1)
+        bare.train(0, weights, ahead)
+
+    return {f"{BARE}, 8 FedGPS steps": theirs, "fedgps-ray, 8 FedGPS steps": ours}
+
+
+def _turn(worker: Worker) -> Turn:
+    return Turn(0, worker.clients[:1], seeds.stream(0, "bench"))
+
+
+def _round_turns(load: Workload, stack: ExitStack) -> Turns:
+    data = make_data(load)
+    serial, pool = Serial(load, data, CORES), Pool(load, data, CORES)
+    stack.callback(pool.close)
+    setup = make_setup(load)
+    worker = Worker(setup)
+    actors = stack.enter_context(_actors(setup))
+    count = ROUNDS[load.name]
+    return {
+        f"{BARE}, {CORES} threads": lambda: _times(count, serial.round),
+        f"{BARE}, {CORES} processes": lambda: _times(count, pool.round),
+        "fedgps-ray, in process, 1 thread": lambda: _rounds(worker, InProcess(worker)),
+        f"fedgps-ray, {CORES} Ray actors": lambda: _rounds(worker, actors),
+    }
+
+
+def _times(count: int, turn: Callable[[], None]) -> None:
+    for _ in range(count):
+        turn()
+
+
+def _rounds(worker: Worker, pool: Any) -> list[Any]:
+    spec = worker.spec
+    torch.set_num_threads(spec.threads)
+    state = spec.method.init(worker.initial(), worker.cohort())
+    return list(run(spec, worker.cohort(), pool, Snapshot(0, state, {})))
+
+
+@contextmanager
+def _actors(setup: Setup) -> Iterator[RayPool]:
+    execution = ExecutionSpec(actors=CORES)
+    with crew.start(execution, setup.spec.clients, setup.spec.per_round) as started:
+        dispatcher = Dispatcher(started.clients, share(setup), "cpu", 60.0)
+        dispatcher.wait_ready()
+        yield RayPool(setup, dispatcher)
+
+
+def make_setup(load: Workload) -> Setup:
+    """Return a trial with the same work: random images, equal clients."""
+    rng, side = seeds.stream(0, "bench"), load.image_size
+    size = load.clients * load.samples
+
+    def pictures(number: int) -> Any:
+        return rng.integers(256, size=(number, side, side, 3), dtype=np.uint8)
+
+    y = rng.integers(load.classes, size=size)
+    names = tuple(str(c) for c in range(load.classes))
+    half = ((0.5,) * 3, (0.25,) * 3)
+    data = Dataset(pictures(size), y, pictures(256), y[:256], load.classes, names, *half, "none")
+    parts = tuple(np.arange(size).reshape(load.clients, load.samples))
+    noise = noise_images(Noise(per_class=500), load.classes, (side, side, 3))
+    counts = class_counts(parts, y, load.classes)
+    return Setup(_spec(load), data, parts, counts, 0, noise if load.fedgps else None)
+
+
+def _spec(load: Workload) -> TrialSpec:
+    return trial_spec(
+        dataset={"name": "synthetic", "image_size": load.image_size},
+        model=load.model,
+        method="fedgps" if load.fedgps else "fedavg",
+        clients=load.clients,
+        sampling_rate=load.per_round / load.clients,
+        batch_size=load.batch_size,
+        rounds=ROUNDS[load.name],
+        evaluate_every=10**6,
+        optimizer={"client_momentum": "reset"},
+    )
+
+
+def training_share(tell: Tell, rounds: int = 4) -> float:
+    """Return which part of the actors' time in a round is training, under a skewed partition."""
+    tell("skew: Dirichlet 0.1, 100 clients, 10 a round")
+    setup = make_setup(WORKLOADS["W1"])
+    parts = split(setup.data.y_train, 100, Dirichlet(alpha=0.1), 0).parts
+    spec = setup.spec.model_copy(update={"rounds": rounds})
+    counts = class_counts(parts, setup.data.y_train, setup.data.num_classes)
+    skewed = setup._replace(parts=parts, counts=counts, spec=spec)
+    with session.connected(None), _actors(skewed) as pool:
+        finished = _rounds(Worker(skewed), pool)[1:]  # the first round has no timings to plan with
+    worked = sum(client["work_seconds"] for done in finished for client in done.clients)
+    return float(worked / sum(CORES * done.row["train_seconds"] for done in finished))
+
+
+def start_up(tell: Tell) -> tuple[float, float]:
+    """Return the seconds to the first round of a command, and of ray.init plus a torch import."""
+    tell("start: ray.init and a torch import")
+    floor = sum(_seconds(script + TELL, "ready") for script in (START_RAY, "import torch"))
+    tell("start: fedgps-ray run")
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["run", "--rounds", "1", "--model", "mlp", "--out", folder]
+        script = f"import sys; from fedgps_ray.cli import main; sys.argv[1:] = {command}; main()"
+        return _seconds(script, "first round begins"), floor
+
+
+START_RAY = 'import ray; ray.init("local", include_dashboard=False, log_to_driver=False)'
+TELL = "; import sys; print('ready', file=sys.stderr)"
+
+
+def _seconds(script: str, until: str) -> float:
+    """Return how long a fresh Python takes until it says something."""
+    began = time.perf_counter()
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=quiet, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    said = [time.perf_counter() - began for line in process.stderr if until in line]
+    if process.wait() or not said:
+        raise RuntimeError(f"the script ended with {process.returncode}: {script}")
+    return said[0]

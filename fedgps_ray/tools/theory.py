@@ -1,0 +1,259 @@
+"""What the theory of FedGPS bounds and assumes, measured on the model that a trial left."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ot  # type: ignore[import-untyped]
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import Tensor
+
+from fedgps_ray import seeds
+from fedgps_ray.data.batches import Batches
+from fedgps_ray.data.datasets import Source
+from fedgps_ray.errors import UserError
+from fedgps_ray.methods.base import Turn
+from fedgps_ray.methods.fedgps import FedGPS
+from fedgps_ray.results import files
+from fedgps_ray.results.store import ENDED, read_trial, trial_folders
+from fedgps_ray.rounds.worker import Job, Setup, Worker, prepare
+from fedgps_ray.spec import TrialSpec, execution_spec, trial_spec
+from fedgps_ray.tensors import Params
+
+SAMPLES = 256  # of each distribution; exact transport takes the cube of it
+FILE = "theory.json"
+Product = Callable[[Tensor], Tensor]
+
+
+class Client(NamedTuple):
+    """The terms of Theorem 4.1, as we read it, for one client that trained one more round.
+
+    global risk - local risk <= L (W1(local, local surrogate) + W1(local surrogate, global
+    surrogate) + W1(global surrogate, global)), all of them distributions of features. The loss is
+    L-Lipschitz in the features, but it also sees labels, which W1 does not: hence the measuring.
+    """
+
+    client: int
+    local_surrogate: float
+    surrogate_global: float
+    global_surrogate: float
+    lipschitz: float  # of the cross-entropy in the features, under the client's own head
+    largest_feature: float  # the norm B; the last term is called kappa and is at most 2 B L
+    local_risk: float  # own head on own features
+    global_risk: float  # own head on the global model's features of all clients' data
+    gap: float
+    bound: float
+    held: bool
+
+
+class Curvature(NamedTuple):
+    """The condition of the path: |I - lambda_g H| below 1, H of the loss on all clients' data."""
+
+    largest: float  # eigenvalue of H
+    smallest: float
+    lambda_g: float
+    norm: float
+    held: bool
+
+
+def measure_all(folder: Path, tell: Callable[[str], None], samples: int = SAMPLES) -> list[Path]:
+    """Write theory.json for each trial of a folder that has ended and has none yet."""
+    nested = sorted(path.parent for path in folder.glob("*/trials/*/trial.json"))
+    trials = trial_folders(folder) or nested
+    if not trials:
+        raise UserError(f"no trials in {folder}: expected trial.json or trials/*/trial.json there")
+    written = []
+    for trial in trials:
+        if read_trial(trial)["status"] not in ENDED:
+            tell(f"{trial.name}: not measured, it has not ended")
+        elif not (trial / FILE).exists():
+            tell(f"{trial.name}: measuring")
+            files.write_json(trial / FILE, measure(trial, samples))
+            written.append(trial / FILE)
+    return written
+
+
+def measure(folder: Path, samples: int = SAMPLES) -> dict[str, Any]:
+    """Return the terms of the theorem for each client of one more round, and the curvature."""
+    info = read_trial(folder)
+    spec = trial_spec(**info["spec"])
+    worker = Worker(with_surrogate(spec, execution_spec(**info["execution"]).source))
+    params = read_model(folder, worker)
+    probe = Probe(worker, params, samples)
+    return {
+        "samples": samples,
+        "clients": [row._asdict() for row in probe.clients()],
+        "curvature": probe.curvature()._asdict(),
+    }
+
+
+def with_surrogate(spec: TrialSpec, source: Source) -> Setup:
+    """Make a trial ready with its surrogate set, whether or not its method trains on one."""
+    needs_one = spec.model_copy(update={"method": FedGPS()})
+    return prepare(needs_one, source)._replace(spec=spec)
+
+
+def read_model(folder: Path, worker: Worker) -> Params:
+    """Return the global model that a trial left."""
+    path = folder / "model.safetensors"
+    if not path.exists():
+        raise UserError(f"{folder} has no model.safetensors; finish it: fedgps-ray resume {folder}")
+    tensors = load_file(path)
+    empty = worker.network.buffers.new_empty(0)
+    weights, buffers = (
+        torch.cat([empty, *(tensors[piece.name].reshape(-1) for piece in part)])
+        for part in worker.network.layout
+    )
+    return Params(weights, buffers)
+
+
+class Probe:
+    """Samples of the data under the global model, and what clients make of them."""
+
+    def __init__(self, worker: Worker, params: Params, samples: int) -> None:
+        self.worker, self.params, self.samples = worker, params, samples
+        locals_ = [worker.local(client.id, 0, None, "theory") for client in worker.clients]
+        self.indices = [local.data.index for local in locals_]
+        everyone = Batches(locals_[0].data.images, torch.cat(self.indices))
+        noise = locals_[0].noise_set().images
+        self.everyone = self._sample(everyone, "everyone")
+        self.noise = self._sample(Batches(noise, torch.arange(len(noise.labels))), "surrogate")
+        self.global_features = self._features(params, self.everyone)
+        self.global_noise = self._features(params, self.noise)
+        self.global_surrogate = transport(self.global_noise, self.global_features)
+
+    def _sample(self, data: Batches, purpose: str, client: int = 0) -> Batches:
+        rng = seeds.stream(self.worker.spec.seed, f"theory {purpose}", 0, client)
+        size = min(self.samples, len(data.index))
+        chosen = torch.from_numpy(rng.choice(len(data.index), size, replace=False))
+        return Batches(data.images, data.index[chosen])
+
+    @torch.no_grad()
+    def _features(self, params: Params, data: Batches) -> Tensor:
+        self.worker.network.load(params)
+        self.worker.network.model.eval()
+        return torch.cat([self.worker.network.features(batch.x) for batch in data.plain()])
+
+    def clients(self) -> list[Client]:
+        """Let the clients of one more round train, and measure each."""
+        spec, method = self.worker.spec, self.worker.spec.method
+        rng = seeds.stream(spec.seed, "theory server")
+        chosen = rng.choice(spec.clients, spec.per_round, replace=False)
+        turn = Turn(spec.rounds, tuple(self.worker.clients[k] for k in chosen), rng)
+        messages = method.send(method.init(self.params, self.worker.cohort()), turn)
+        jobs = [
+            Job(client.id, turn.round, message, None, None)
+            for client, message in zip(turn.clients, messages, strict=True)
+        ]
+        return [self._client(job) for job in jobs]
+
+    def _client(self, job: Job) -> Client:
+        self.worker.work(job)
+        own = self.worker.network.params()
+        images = self.everyone.images
+        data = self._sample(Batches(images, self.indices[job.client]), "client", job.client)
+        features, noise = self._features(own, data), self._features(own, self.noise)
+        local_surrogate = transport(features, noise)
+        surrogate_global = transport(noise, self.global_noise)
+        lipschitz = cross_entropy_lipschitz(self.worker.network.model.head.weight)
+        local_risk = self._risk(features, data)
+        global_risk = self._risk(self.global_features, self.everyone)
+        gap = global_risk - local_risk
+        bound = lipschitz * (local_surrogate + surrogate_global + self.global_surrogate)
+        every = (features, noise, self.global_features, self.global_noise)
+        return Client(
+            job.client,
+            local_surrogate,
+            surrogate_global,
+            self.global_surrogate,
+            lipschitz,
+            max(float(z.norm(dim=1).max()) for z in every),
+            local_risk,
+            global_risk,
+            gap,
+            bound,
+            gap <= bound,
+        )
+
+    @torch.no_grad()
+    def _risk(self, features: Tensor, data: Batches) -> float:
+        """Return the mean cross-entropy of the present head on features of these images."""
+        labels = data.images.labels[data.index]
+        return float(F.cross_entropy(self.worker.network.head(features), labels))
+
+    def curvature(self) -> Curvature:
+        """Return the extreme eigenvalues of the Hessian, and the norm that should be below 1."""
+        network = self.worker.network
+        network.load(self.params)
+        network.model.eval()
+        batches = list(self.everyone.plain())
+        x, y = torch.cat([batch.x for batch in batches]), torch.cat([b.y for b in batches])
+        product = hessian_product(F.cross_entropy(network(x), y), list(network.model.parameters()))
+        rng = seeds.stream(self.worker.spec.seed, "theory power iteration")
+        start = torch.from_numpy(rng.standard_normal(len(network.weights))).to(network.weights)
+        largest, smallest = extreme_eigenvalues(product, start)
+        lambda_g = path_length(self.worker.spec)
+        size = deviation_norm(lambda_g, largest, smallest)
+        return Curvature(largest, smallest, lambda_g, size, size < 1)
+
+
+def path_length(spec: TrialSpec) -> float:
+    """Return lambda_g (rho) of the method, or FedGPS's default if it has none."""
+    return float(getattr(spec.method, "rho", FedGPS().rho))
+
+
+def transport(first: Tensor, second: Tensor) -> float:
+    """Return W1 of two clouds of points, each point of a cloud with the same weight."""
+    x, y = first.double().numpy(), second.double().numpy()
+    return float(ot.emd2([], [], ot.dist(x, y, metric="euclidean")))
+
+
+def cross_entropy_lipschitz(head: Tensor) -> float:
+    """Return sqrt(2) |W|: the gradient in z is W'(p - e_y), and |p - e_y| <= sqrt(2)."""
+    return math.sqrt(2) * float(torch.linalg.matrix_norm(head.detach(), ord=2))
+
+
+def hessian_product(loss: Tensor, parameters: Sequence[Tensor]) -> Product:
+    """Return the function v -> H v of a loss in these parameters."""
+    gradient = _flat(torch.autograd.grad(loss, parameters, create_graph=True))
+
+    def product(vector: Tensor) -> Tensor:
+        return _flat(
+            torch.autograd.grad(
+                gradient, parameters, vector, retain_graph=True, materialize_grads=True
+            )
+        )
+
+    return product
+
+
+def _flat(tensors: Iterable[Tensor]) -> Tensor:
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def extreme_eigenvalues(product: Product, start: Tensor) -> tuple[float, float]:
+    """Return the largest and the smallest eigenvalue of a symmetric matrix given by its product."""
+    farthest = dominant(product, start)
+    other = farthest + dominant(lambda v: product(v) - farthest * v, start)
+    return max(farthest, other), min(farthest, other)
+
+
+def dominant(product: Product, start: Tensor, tolerance: float = 1e-5, most: int = 200) -> float:
+    """Return the eigenvalue farthest from zero, by power iteration."""
+    vector, found = start / start.norm(), math.inf
+    for _ in range(most):
+        image = product(vector)
+        before, found = found, float(vector @ image)
+        size = image.norm()
+        if size == 0 or abs(found - before) <= tolerance * abs(found):
+            break
+        vector = image / size
+    return found
+
+
+def deviation_norm(length: float, largest: float, smallest: float) -> float:
+    """Return |I - length H| of a symmetric H with these extreme eigenvalues."""
+    return max(abs(1 - length * largest), abs(1 - length * smallest))

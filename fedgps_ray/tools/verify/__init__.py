@@ -1,0 +1,30 @@
+"""Claims about every method that are proven on the user's machine, without Ray, in seconds."""
+
+from collections.abc import Collection, Iterator
+
+from fedgps_ray.methods import METHODS
+from fedgps_ray.tools.verify import client_rules, costs, features, gps, identities, server_rules
+from fedgps_ray.tools.verify.check import Check, Proof, prove
+from fedgps_ray.tools.verify.trials import Trials
+
+__all__ = ["Check", "Proof", "checks", "prove", "run_checks"]
+
+
+def checks() -> list[Check]:
+    """Return all checks, method by method; trials that several look at run once."""
+    trials = Trials()
+    found = [
+        *server_rules.checks(),
+        *client_rules.checks(),
+        *features.checks(),
+        *gps.checks(),
+        *identities.checks(trials),
+        *costs.checks(trials),
+    ]
+    order = list(METHODS)
+    return sorted(found, key=lambda check: order.index(check.method))
+
+
+def run_checks(methods: Collection[str] = ()) -> Iterator[Proof]:
+    """Prove the checks of the methods named, or of all, one after the other."""
+    return (prove(check) for check in checks() if not methods or check.method in methods)

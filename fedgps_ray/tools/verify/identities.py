@@ -1,0 +1,280 @@
+"""Identities: a method with its own part switched off is a simpler one; twice gives the same."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedgps_ray.data.batches import Batch
+from fedgps_ray.methods import METHODS
+from fedgps_ray.methods.ccvr import CCVR
+from fedgps_ray.methods.centralized import Centralized
+from fedgps_ray.methods.delta_sgd import DeltaSGD
+from fedgps_ray.methods.fedadam import FedAdam
+from fedgps_ray.methods.fedasam import FedASAM
+from fedgps_ray.methods.fedavg import FedAvg
+from fedgps_ray.methods.fedavgm import FedAvgM
+from fedgps_ray.methods.feddecorr import FedDecorr
+from fedgps_ray.methods.feddisco import FedDisco
+from fedgps_ray.methods.fedexp import FedExP
+from fedgps_ray.methods.fedgps import FedGPS
+from fedgps_ray.methods.fedgps_cf import FedGPSCF
+from fedgps_ray.methods.fedinit import FedInit
+from fedgps_ray.methods.fedlesam import FedLESAM
+from fedgps_ray.methods.fedmr import FedMR
+from fedgps_ray.methods.fedprox import FedProx
+from fedgps_ray.methods.nucfl import NUCFL, Pair
+from fedgps_ray.methods.scaffold import Scaffold
+from fedgps_ray.methods.vhl import VHL
+from fedgps_ray.tools.verify.check import Check, Value
+from fedgps_ray.tools.verify.toy import vector
+from fedgps_ray.tools.verify.trials import EXACT, Trials, distance, plain_sgd, play, quick
+from fedgps_ray.training.local import Local
+
+Settings = dict[str, Any]  # of a trial
+AS_IT_IS: Settings = {}
+ALONE = {"clients": 1, "sampling_rate": 1.0, "partition": "iid"}
+ALL, ONE_EACH = {"sampling_rate": 1.0}, {"sampling_rate": 0.2}
+MLP = {"model": "mlp"}  # no BatchNorm, whose statistics would be those of real and noise images
+FREE: Settings = {"optimizer": {"max_norm": None}}
+RESET: Settings = {"optimizer": {"client_momentum": "reset"}}
+STEADY: Settings = {"optimizer": {"lr_decay": 1.0}}
+# the optimizers of the methods on the left, for FedAvg on the right
+CCVRS: Settings = {"optimizer": {"lr": 0.001}}
+NUCFLS: Settings = {"optimizer": {"lr": 0.001, "weight_decay": 1e-4}}
+FEDINITS: Settings = {"optimizer": {"lr": 0.1, "momentum": 0.0, "weight_decay": 1e-3}}
+FEDLESAMS: Settings = {"optimizer": {**FEDINITS["optimizer"], "max_norm": 10.0}}
+DELTAS: Settings = {"optimizer": {"lr": 0.2, "momentum": 0.0, "weight_decay": 0.0}}
+
+AVG, UNIFORM = FedAvg(), FedAvg(weighting="uniform")
+NO_CONTRAST: Any = {"w_align": 0.0, "w_surrogate_supcon": 0.0}
+
+
+class Unlike(NUCFL):
+    """NUCFL with two matrices whose similarity is 0 in place of what it compares."""
+
+    def pair(self, *_: Any) -> Callable[[Local, Batch], Pair | None]:
+        """Compare (1, 0, -1) with (1, -2, 1)."""
+        one, other = vector(1, 0, -1)[:, None], vector(1, -2, 1)[:, None]
+        return lambda local, batch: (one.to(batch.x), other.to(batch.x))
+
+
+class Wide(FedAvg):
+    """FedAvg with the head of VHL and FedGPS."""
+
+    def num_outputs(self, num_classes: int) -> int:
+        """Return twice the number of classes."""
+        return 2 * num_classes
+
+
+class Same(NamedTuple):
+    """A method that must do what another does, each with settings of its own."""
+
+    name: str
+    claim: str
+    one: FedAvg
+    other: FedAvg
+    of_other: Settings = AS_IT_IS
+    of_one: Settings = AS_IT_IS
+
+
+BIT_FOR_BIT = [
+    Same("fedavgm", "server momentum 0 is FedAvg", FedAvgM(server_momentum=0.0), AVG),
+    Same("fedprox", "mu 0 is FedAvg", FedProx(mu=0.0), AVG),
+    Same("fedprox", "mu 0, penalty norm, is FedAvg", FedProx(mu=0.0, penalty="norm"), AVG),
+    Same("fedasam", "rho 0 is FedAvg", FedASAM(rho=0.0), AVG),
+    Same("fedexp", "a step of always 1 is FedAvg", FedExP(eps=1e30), AVG, of_one=STEADY),
+    Same("feddecorr", "coefficient 0 is FedAvg", FedDecorr(coefficient=0.0), AVG),
+    Same("feddisco", "a = b = 0 is FedAvg", FedDisco(a=0.0, b=0.0), AVG),
+    Same("fedinit", "beta 0 is FedAvg", FedInit(beta=0.0), AVG, FEDINITS),
+    Same(
+        "fedlesam",
+        "rho 0 and lambda 0 is uniform FedAvg with clipping",
+        FedLESAM(rho=0.0, correction=0.0),
+        UNIFORM,
+        FEDLESAMS,
+    ),
+    Same("nucfl", "similarity 0 is FedAvg", Unlike(), AVG, NUCFLS),
+    Same(
+        "delta_sgd",
+        "a step size that never changes is uniform FedAvg",
+        DeltaSGD(gamma=1e12, delta=0.0),
+        UNIFORM,
+        DELTAS,
+    ),
+    Same(
+        "fedgps",
+        "without goal, path and clipping it is uniform FedAvg",
+        FedGPS(goal=False, rho=0.0),
+        UNIFORM,
+        of_one=FREE,
+    ),
+    Same(
+        "fedgps_cf",
+        "without goal, path and clipping it is uniform FedAvg",
+        FedGPSCF(goal=False, rho=0.0),
+        UNIFORM,
+        of_one=FREE,
+    ),
+    Same("fedgps_cf", "rho 0 is FedGPS with rho 0", FedGPSCF(rho=0.0), FedGPS(rho=0.0)),
+    Same("centralized", "it is FedAvg with one client that holds all", Centralized(), AVG, ALONE),
+]
+
+FIRST_ROUND = [
+    Same("scaffold", "the first round is uniform FedAvg", Scaffold(), UNIFORM, RESET),
+    Same("fedlesam", "the first round is uniform FedAvg", FedLESAM(), UNIFORM, FEDLESAMS),
+    Same("fedgps", "the first round looks nowhere ahead", FedGPS(), FedGPS(rho=0.0)),
+    Same("fedgps_cf", "the first round is FedGPS", FedGPSCF(), FedGPS()),
+]
+
+TO_ROUNDING = [  # numbers are added in another order
+    Same(
+        "vhl",
+        "without noise terms it is FedAvg with a wider head",
+        VHL(alpha=0.0, **NO_CONTRAST),
+        Wide(),
+        MLP,
+        MLP,
+    ),
+    Same(
+        "vhl",
+        "it is FedGPS with matched labels, without path, prototypes, clipping",
+        VHL(),
+        FedGPS(weighting="samples", align_labels="matched", rho=0.0, w_proto=0.0),
+        FREE,
+    ),
+    Same(
+        "fedadam",
+        "betas 0 and server_lr = tau = 1e10 is FedAvg",
+        FedAdam(beta1=0.0, beta2=0.0, tau=1e10, server_lr=1e10),
+        AVG,
+    ),
+    Same("fedmr", "averaging for ever is uniform FedAvg", FedMR(averaging_rounds=99), UNIFORM),
+    Same(
+        "fedmr", "one client a round trains in turn, as in FedAvg", FedMR(), AVG, ONE_EACH, ONE_EACH
+    ),
+    Same(
+        "fedgps",
+        "all extra weights 0 is uniform FedAvg with a wider head",
+        FedGPS(w_surrogate_ce=0.0, w_proto=0.0, rho=0.0, **NO_CONTRAST),
+        Wide(weighting="uniform"),
+        MLP,
+        {**FREE, **MLP},
+    ),
+    Same(
+        "fedgps_cf", "with all clients in every round it is FedGPS", FedGPSCF(), FedGPS(), ALL, ALL
+    ),
+]
+ROUNDING = 1e-9
+
+
+def checks(trials: Trials) -> list[Check]:
+    """Return all of them."""
+    return [
+        *(bit_for_bit(trials, same) for same in BIT_FOR_BIT),
+        *(first_round(trials, same) for same in FIRST_ROUND),
+        *(to_rounding(trials, same) for same in TO_ROUNDING),
+        *(
+            as_pytorch(trials, *given)
+            for given in (("fedavg", AVG), ("centralized", Centralized()))
+        ),
+        *(
+            mean_control(trials, *given)
+            for given in (("scaffold", Scaffold()), ("fedlesam", FedLESAM()))
+        ),
+        *tested(trials),
+        *(twice(trials, name) for name in METHODS),
+    ]
+
+
+def bit_for_bit(trials: Trials, same: Same) -> Check:
+    """Return the check that the weights have the same digest after every round."""
+    return Check(
+        same.name,
+        f"{same.claim}, bit for bit",
+        lambda: (
+            trials.hashes(same.other, **same.of_other),
+            trials.hashes(same.one, **same.of_one),
+        ),
+    )
+
+
+def first_round(trials: Trials, same: Same) -> Check:
+    """Return the check that two methods are the same in the first round and then part."""
+
+    def run() -> tuple[Value, Value]:
+        expected, *others = trials.hashes(same.other, **same.of_other)
+        got, *rest = trials.hashes(same.one, **same.of_one)
+        return (expected, "differ"), (got, "same" if rest[-1] == others[-1] else "differ")
+
+    return Check(same.name, f"{same.claim}, bit for bit; later ones differ", run)
+
+
+def to_rounding(trials: Trials, same: Same) -> Check:
+    """Return the check that the last weights in float64 are the same but for rounding."""
+
+    def run() -> tuple[Value, Value]:
+        expected = trials.weights(same.other, **EXACT, **same.of_other)
+        return 0.0, distance(expected, trials.weights(same.one, **EXACT, **same.of_one))
+
+    return Check(same.name, f"{same.claim}: largest difference", run, ROUNDING)
+
+
+def as_pytorch(trials: Trials, name: str, method: FedAvg) -> Check:
+    """Return the check that one client does what PyTorch's optimizer does."""
+
+    def run() -> tuple[Value, Value]:
+        found: Tensor = trials.weights(method, **EXACT, **ALONE)
+        return 0.0, distance(plain_sgd(method, **EXACT, **ALONE), found)
+
+    return Check(name, "one client is PyTorch's own SGD: largest difference", run, ROUNDING)
+
+
+def mean_control(trials: Trials, name: str, method: FedAvg) -> Check:
+    """Return the check that the server's control is the mean of all clients' controls."""
+
+    def error(snapshot: Any) -> float:
+        own = [kept.memory.control for kept in snapshot.kept.values()]  # the others hold zero
+        return distance(snapshot.state.control, torch.stack(own).sum(dim=0) / 5)
+
+    def run() -> tuple[Value, Value]:
+        return (0.0,) * 3, tuple(error(done.snapshot) for done in trials.run(method, **EXACT))
+
+    claim = "after each round, c is the mean of the c_k of all clients: largest difference"
+    return Check(name, claim, run, ROUNDING)
+
+
+def tested(trials: Trials) -> list[Check]:
+    """Return the checks of CCVR, which changes only the model that is tested."""
+
+    def run(method: FedAvg, *keys: str) -> tuple[Value, Value]:
+        plain, found = (
+            tuple(done.row[key] for key in keys for done in rounds)
+            for rounds in (trials.run(AVG, **CCVRS), trials.run(method))
+        )
+        return plain, found
+
+    idle = CCVR(virtual_features=1, calibration_epochs=0)
+    return [
+        Check(
+            "ccvr",
+            "training never sees the refitted head: the weights of FedAvg, bit for bit",
+            lambda: run(quick("ccvr"), "weights_sha256"),
+        ),
+        Check(
+            "ccvr",
+            "no calibration steps is FedAvg, also when tested: weights and losses",
+            lambda: run(idle, "weights_sha256", "loss"),
+        ),
+    ]
+
+
+def twice(trials: Trials, name: str) -> Check:
+    """Return the check that this machine gives the same bits again."""
+
+    def run() -> tuple[Value, Value]:
+        again = tuple(done.row["weights_sha256"] for done in play(quick(name)))
+        return trials.hashes(quick(name)), again
+
+    return Check(name, "the same trial twice gives the same weights, bit for bit", run)

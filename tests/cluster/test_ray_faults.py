@@ -1,0 +1,189 @@
+"""What dies is replaced and nothing changes; what is wrong ends the trial and says so."""
+
+import contextlib
+import json
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+
+import pytest
+import ray
+from ray.exceptions import RayActorError
+
+from fedgps_ray.cluster import crew as crews
+from fedgps_ray.cluster import dispatch
+from fedgps_ray.errors import ClientFailed
+from fedgps_ray.events import Started, Status
+from fedgps_ray.results.store import TrialStore, read_trial
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+def trial_info(spec, execution):
+    return read_trial(TrialStore(execution.out, spec).folder)
+
+
+def test_killed_client_actor_is_replaced(fault, follow, undisturbed, numbers, is_alive):
+    spec, marker = fault("waits")
+    events = []
+    for event in follow(spec, actors=2):
+        events.append(event)
+        if marker.exists() and not marker.with_name("go").exists():
+            os.kill(int(marker.read_text()), signal.SIGKILL)
+            marker.with_name("go").touch()
+    assert not is_alive(int(marker.read_text()))
+    assert numbers(events) == undisturbed()
+
+
+@pytest.mark.parametrize("actors", [1, 5])  # 5: the client waits for its own actor to come back
+def test_deaths_of_actors_are_counted(actors, fault, on_actors, undisturbed, numbers, dispatchers):
+    spec, marker = fault("dies")
+    assert numbers(on_actors(spec, actors)) == undisturbed()
+    assert marker.exists()
+    assert dispatchers[-1].restarts == 1
+
+
+def test_clients_that_die_once_each_are_not_blamed_for_each_other(
+    fault, on_actors, undisturbed, numbers, dispatchers
+):
+    three = {"clients": 3, "rounds": 3}
+    spec, _ = fault("dies", {"faulty_client": None}, **three)
+    assert numbers(on_actors(spec, actors=1)) == undisturbed(**three)
+    assert dispatchers[-1].restarts == 3
+
+
+def test_actors_that_cannot_be_set_up_end_the_trial(tiny_spec, on_actors, monkeypatch):
+    monkeypatch.setattr(dispatch, "SET_UP_SECONDS", 1.0)
+    spec = tiny_spec({"name": "dies_early", "owner": os.getpid()})
+    with pytest.raises(ClientFailed, match="no actor can be set up"):
+        list(on_actors(spec, actors=1))
+
+
+def test_client_that_always_dies_ends_the_trial(fault, follow, how):
+    spec, _ = fault("always_dies")
+    execution = how()
+    events = []
+    with pytest.raises(ClientFailed, match="client 2: its actor died 3 times") as failure:
+        events.extend(follow(spec, actors=2, execution=execution))
+    assert "client 2" in str(failure.value).splitlines()[0]
+    info = trial_info(spec, execution)
+    assert info["status"] == "failed"
+    assert "client 2" in info["error"]
+    assert info["summary"]["rounds_done"] == 1
+
+
+def test_exception_of_a_client_surfaces_at_once(fault, follow, how):
+    spec, _ = fault("raises")
+    execution = how()
+    trial = follow(spec, actors=2, execution=execution)
+    assert isinstance(next(event for event in trial if not isinstance(event, Status)), Started)
+    began = time.monotonic()
+    with pytest.raises(ClientFailed, match="client 2 failed in round 2") as failure:
+        list(trial)
+    assert time.monotonic() - began < 10
+    assert "the dog ate the gradient" in str(failure.value)
+    assert "faulty.py" in str(failure.value), "the traceback names the line that raised"
+    info = trial_info(spec, execution)
+    assert (info["status"], info["summary"]["rounds_done"]) == ("failed", 1)
+    assert "client 2 failed in round 2" in info["error"]
+    assert "the dog ate the gradient" in info["error"]
+
+
+def test_client_without_numbers_is_a_result(fault, follow, undisturbed, numbers, how):
+    spec, _ = fault("not_a_number")
+    execution = how()
+    rows = numbers(follow(spec, actors=2, execution=execution))
+    assert rows[:1] == undisturbed()[:1]
+    assert rows[1:] == [(2, *[None] * 6)]
+    info = trial_info(spec, execution)
+    assert (info["status"], info["summary"]["rounds_done"]) == ("diverged", 1)
+    assert info["diverged"] == "the update of client 2 is not finite in round 2"
+
+
+def test_hung_client_actor_is_replaced(
+    fault, on_actors, undisturbed, numbers, dispatchers, until, is_alive
+):
+    spec, marker = fault("hangs")
+    assert numbers(on_actors(spec, hang_seconds=3)) == undisturbed()
+    assert dispatchers[-1].restarts >= 1
+    until(lambda: not is_alive(int(marker.read_text())))
+
+
+@dataclass
+class Watched(crews.Crew):
+    """A crew that tells the process ids of its servers."""
+
+    servers: list[int] = field(default_factory=list)
+
+    def start_server(self):
+        server = super().start_server()
+        self.servers.append(ray.get(server.facts.remote())[0]["pid"])
+        return server
+
+
+def test_killed_server_is_followed_by_another(
+    fault, crew, on_crew, how, undisturbed, numbers, until, is_alive
+):
+    spec, marker = fault("waits", rounds=6)
+    go = marker.with_name("go")
+    watched = Watched(crew(2).server_room, crew(2).clients)
+    execution = how(checkpoint_seconds=0)
+    checkpoints = TrialStore(execution.out, spec).checkpoints
+    events = []
+    for event in on_crew(watched, spec, execution):
+        events.append(event)
+        if marker.exists() and numbers(events) and not go.exists():
+            kept = json.loads((checkpoints / "round-000001.json").read_text())
+            assert kept["rounds_done"] == 1
+            os.kill(watched.servers[0], signal.SIGKILL)
+            until(lambda: not is_alive(watched.servers[0]))
+            go.touch()
+    assert len(watched.servers) == 2
+    assert [event.rounds_done for event in events if isinstance(event, Started)] == [0, 1]
+    assert numbers(events) == undisturbed(rounds=6)
+    info = trial_info(spec, execution)
+    assert (info["status"], info["summary"]["rounds_done"]) == ("finished", 6)
+
+
+@dataclass
+class Located(crews.Crew):
+    """A crew that tells where its servers are."""
+
+    nodes: list[str] = field(default_factory=list)
+
+    def start_server(self):
+        server = super().start_server()
+        place = server.__ray_call__.remote(lambda self: ray.get_runtime_context().get_node_id())
+        with contextlib.suppress(RayActorError):  # it was sent to a node that is not there any more
+            self.nodes.append(ray.get(place))
+        return server
+
+
+LARGE = {  # kept values are objects of their own, which are lost with the node where they lie
+    "dataset": {"name": "synthetic", "image_size": 12, "train_size": 200, "test_size": 600},
+    "model": "cnn",
+}
+
+
+@pytest.mark.parametrize("lost", ["a client and its memories", "a client and the server"])
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of Ray, about the processes of a node
+def test_lost_node(lost, nodes, fault, on_crew, how, undisturbed, numbers):
+    spec, marker = fault("waits", **LARGE)
+    with_server = lost.endswith("server")
+    execution = how(actors=2, checkpoint_seconds=0 if with_server else 1000)
+    events, go = [], marker.with_name("go")
+    with (
+        nodes(2) as two,
+        crews.start(execution, spec.clients, spec.per_round) as started,
+    ):
+        crew = Located(started.server_room, started.clients)
+        for event in on_crew(crew, spec, execution):
+            events.append(event)
+            if marker.exists() and numbers(events) and not go.exists():
+                (two.lose if with_server else two.replace_other)(crew.nodes[0])
+                go.touch()
+    begins = [event.rounds_done for event in events if isinstance(event, Started)]
+    assert begins == ([0, 1] if with_server else [0, 0])
+    assert numbers(events)[-spec.rounds :] == undisturbed(**LARGE)
+    assert trial_info(spec, execution)["status"] == "finished"

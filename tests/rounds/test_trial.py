@@ -1,0 +1,451 @@
+"""One trial from its spec to a complete folder, with and without stops on the way."""
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fedgps_ray.data.datasets import NO_SOURCE
+from fedgps_ray.errors import UserError
+from fedgps_ray.methods import FedAvg
+from fedgps_ray.results import files
+from fedgps_ray.results.store import TrialStore, read_trial
+from fedgps_ray.rounds import trial as trial_module
+from fedgps_ray.rounds.trial import run_trial
+from fedgps_ray.rounds.worker import Worker, prepare
+from fedgps_ray.spec import ExecutionSpec, TrialSpec, trial_spec
+from fedgps_ray.tensors import sha256, views
+
+SMALL = {
+    "dataset": {
+        "name": "synthetic",
+        "num_classes": 3,
+        "image_size": 8,
+        "channels": 1,
+        "train_size": 60,
+        "test_size": 15,
+    },
+    "partition": {"alpha": 0.5, "min_size": 6},
+    "model": "mlp",
+    "clients": 4,
+    "rounds": 4,
+    "batch_size": 8,
+    "surrogate": {"per_class": 4, "batch_size": 6},
+}
+
+
+def spec_of(method="fedgps_cf", **values):
+    return trial_spec(method=method, **{**SMALL, **values})
+
+
+def folder_of(spec, out):
+    return TrialStore(out, spec).folder
+
+
+def rows_of(spec, out, **execution):
+    """Run a trial as far as it goes and return its rows."""
+    _, *rows = run_trial(spec, ExecutionSpec(out=out, **execution))
+    return rows
+
+
+def stopped_after(spec, out, rounds, **execution):
+    trial = run_trial(spec, ExecutionSpec(out=out, **execution))
+    for _ in range(rounds + 1):
+        next(trial)
+    trial.close()
+
+
+def read(spec, out, name="rounds"):
+    return pd.read_parquet(folder_of(spec, out) / f"{name}.parquet")
+
+
+def without_seconds(frame):
+    kept = frame[[name for name in frame if not name.endswith("_seconds")]]
+    return kept.astype({"metrics": str}) if "metrics" in kept else kept
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A trial that ran without a stop."""
+    out = tmp_path_factory.mktemp("whole")
+    return out, rows_of(spec_of(), out)
+
+
+# --- the end ------------------------------------------------------------------------------------
+
+
+def test_a_finished_folder_is_complete(whole):
+    out, rows = whole
+    folder = folder_of(spec_of(), out)
+    assert names(folder) == [
+        ".lock",
+        "clients.parquet",
+        "model.safetensors",
+        "partition.parquet",
+        "rounds.parquet",
+        "trial.json",
+    ]
+    info = read_trial(folder)
+    assert info["status"] == "finished"
+    assert info["summary"]["rounds_done"] == 4
+    assert info["summary"]["weights_sha256"] == rows[-1]["weights_sha256"]
+    assert len(info["partition_sha256"]) == 64
+    assert TrialSpec(**info["spec"]) == spec_of()
+
+
+def test_rows_on_disk_are_the_rows_told(whole):
+    out, rows = whole
+    frame = read(spec_of(), out)
+    assert frame["round"].tolist() == [1, 2, 3, 4]
+    assert frame["weights_sha256"].tolist() == [row["weights_sha256"] for row in rows]
+    assert frame["accuracy"].tolist() == [row["accuracy"] for row in rows]
+    clients = read(spec_of(), out, "clients")
+    sums = clients.groupby("round")[["steps", "bytes_up", "gradient_evaluations"]].sum()
+    assert sums["steps"].tolist() == frame["steps"].tolist()
+    assert sums["bytes_up"].tolist() == frame["bytes_up"].tolist()
+    assert sums["gradient_evaluations"].tolist() == frame["gradient_evaluations"].tolist()
+
+
+def test_the_partition_on_disk_is_the_one_trained_on(whole):
+    out, _ = whole
+    frame = read(spec_of(), out, "partition")
+    counts = frame.pivot(index="client", columns="class", values="count").to_numpy()
+    assert np.array_equal(counts, prepare(spec_of(), NO_SOURCE).counts)
+
+
+def test_the_model_is_left_tensor_by_tensor(whole):
+    out, rows = whole
+    tensors = load_file(folder_of(spec_of(), out) / "model.safetensors")
+    network = Worker(prepare(spec_of(), NO_SOURCE)).network
+    assert set(tensors) == {piece.name for piece in network.layout.weights}
+    flat = torch.empty_like(network.weights)
+    for name, view in views(flat, network.layout.weights).items():
+        view.copy_(tensors[name])
+    assert sha256(flat) == rows[-1]["weights_sha256"]
+
+
+def test_statistics_are_left_with_the_model(tmp_path):
+    spec = spec_of("fedavg", model="convnet", rounds=1)
+    rows_of(spec, tmp_path)
+    tensors = load_file(folder_of(spec, tmp_path) / "model.safetensors")
+    assert any(name.endswith("running_mean") for name in tensors)
+
+
+def test_twice_the_same_spec_gives_the_same_files(whole, tmp_path):
+    out, _ = whole
+    rows_of(spec_of(), tmp_path, checkpoint_seconds=0)
+    for name in ("rounds", "clients", "partition"):
+        left, right = (without_seconds(read(spec_of(), where, name)) for where in (out, tmp_path))
+        pd.testing.assert_frame_equal(left, right, check_exact=True)
+    first, second = (folder_of(spec_of(), where) / "model.safetensors" for where in (out, tmp_path))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_another_seed_gives_other_weights(whole, tmp_path):
+    _, rows = whole
+    others = rows_of(spec_of(seed=1, rounds=1), tmp_path)
+    assert others[0]["weights_sha256"] != rows[0]["weights_sha256"]
+
+
+# --- not again ----------------------------------------------------------------------------------
+
+
+def test_a_finished_trial_is_not_run_again(whole):
+    out, _ = whole
+    folder = folder_of(spec_of(), out)
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    started, *rows = run_trial(spec_of(), ExecutionSpec(out=out))
+    assert (started.rounds_done, started.problems, rows) == (4, [], [])
+    after = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    assert {**before, ".lock": 0} == {**after, ".lock": 0}
+
+
+def test_anew_discards_everything(tmp_path):
+    spec = spec_of(rounds=2)
+    stopped_after(spec, tmp_path, 1)
+    folder = folder_of(spec, tmp_path)
+    (folder / "trial.json").write_text("damaged")
+    (folder / "model.safetensors").write_text("old")
+    started, *rows = run_trial(spec, ExecutionSpec(out=tmp_path), anew=True)
+    assert started.rounds_done == 0
+    assert [row["round"] for row in rows] == [1, 2]
+    assert read_trial(folder)["status"] == "finished"
+    again, *rows = run_trial(spec, ExecutionSpec(out=tmp_path), anew=True)
+    assert again.rounds_done == 0
+    assert len(rows) == 2
+
+
+# --- stops --------------------------------------------------------------------------------------
+
+
+def test_an_interrupted_trial_says_so_and_keeps_a_checkpoint(tmp_path):
+    spec = spec_of()
+    stopped_after(spec, tmp_path, 2)
+    info = read_trial(folder_of(spec, tmp_path))
+    assert info["status"] == "interrupted"
+    assert info["summary"]["rounds_done"] == 2
+    assert read(spec, tmp_path)["round"].tolist() == [1, 2]
+    assert "round-000002.json" in names(folder_of(spec, tmp_path) / "checkpoint")
+
+
+@pytest.mark.parametrize("done", [1, 2, 3, 4])
+def test_an_interrupted_trial_ends_as_if_it_had_not_been(whole, tmp_path, done):
+    out, _ = whole
+    spec = spec_of()
+    stopped_after(spec, tmp_path, done)
+    started, *rows = run_trial(spec, ExecutionSpec(out=tmp_path))
+    assert (started.rounds_done, started.problems) == (done, [])
+    assert [row["round"] for row in rows] == list(range(done + 1, 5))
+    for name in ("rounds", "clients"):
+        left, right = (without_seconds(read(spec, where, name)) for where in (out, tmp_path))
+        pd.testing.assert_frame_equal(left, right, check_exact=True)
+    assert read_trial(folder_of(spec, tmp_path))["status"] == "finished"
+    assert "checkpoint" not in names(folder_of(spec, tmp_path))
+
+
+def test_interrupted_again_and_again(whole, tmp_path):
+    out, _ = whole
+    spec = spec_of()
+    for _ in range(4):
+        stopped_after(spec, tmp_path, 1)
+    rows_of(spec, tmp_path)
+    assert read(spec, tmp_path)["weights_sha256"].equals(read(spec, out)["weights_sha256"])
+
+
+def test_ctrl_c_inside_a_round_keeps_the_rounds_before(tmp_path, monkeypatch):
+    spec, calls = spec_of("fedavg"), []
+    real = Worker.work
+
+    def interrupted(self, job):
+        calls.append(job)
+        if len(calls) == 6:  # in the third round
+            raise KeyboardInterrupt
+        return real(self, job)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Worker, "work", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            rows_of(spec, tmp_path)
+    assert read_trial(folder_of(spec, tmp_path))["status"] == "interrupted"
+    started, *_ = run_trial(spec, ExecutionSpec(out=tmp_path))
+    assert started.rounds_done == 2
+
+
+def test_a_failure_is_raised_and_the_trial_can_go_on(tmp_path, monkeypatch):
+    spec = spec_of("fedavg")
+    real = FedAvg.merge
+
+    def failing(self, state, replies):
+        if failing.left == 0:
+            raise RuntimeError("a bug")
+        failing.left -= 1
+        return real(self, state, replies)
+
+    failing.left = 2
+    with monkeypatch.context() as patched:
+        patched.setattr(FedAvg, "merge", failing)
+        with pytest.raises(RuntimeError, match="a bug"):
+            rows_of(spec, tmp_path)
+    assert read_trial(folder_of(spec, tmp_path))["status"] == "failed"
+    started, *_ = run_trial(spec, ExecutionSpec(out=tmp_path))
+    assert started.rounds_done == 2
+    assert read_trial(folder_of(spec, tmp_path))["status"] == "finished"
+
+
+def killed_copies(spec, base):
+    """Yield a copy of the folder as a kill would leave it: at each write of a file."""
+    copies = []
+    real = files.write
+
+    def copying(path, fill):
+        real(path, fill)
+        copies.append(base / f"copy {len(copies)}")
+        shutil.copytree(base / "whole", copies[-1])
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(files, "write", copying)
+        patched.setattr(os, "fsync", lambda handle: None)
+        rows_of(spec, base / "whole", checkpoint_seconds=0)
+    return copies
+
+
+def test_killed_at_any_write_it_goes_on_to_the_same_end(tmp_path):
+    spec = spec_of("fedavg", rounds=2)
+    copies = killed_copies(spec, tmp_path)
+    expected = without_seconds(read(spec, tmp_path / "whole"))
+    assert len(copies) > 10
+    for copy in copies:
+        saved = max((int(p.stem[-6:]) for p in copy.glob("trials/*/checkpoint/*.json")), default=0)
+        started, *_ = run_trial(spec, ExecutionSpec(out=copy))
+        assert started.problems == []
+        assert started.rounds_done >= saved
+        pd.testing.assert_frame_equal(without_seconds(read(spec, copy)), expected)
+        assert read_trial(folder_of(spec, copy))["status"] == "finished"
+
+
+def test_killed_between_the_last_word_and_the_clean_up_nothing_is_lost(tmp_path, monkeypatch):
+    def kill(*args, **kwargs):
+        raise SystemExit("killed")
+
+    spec = spec_of("fedavg", rounds=2)
+    with monkeypatch.context() as patched:
+        patched.setattr(trial_module.shutil, "rmtree", kill)
+        with pytest.raises(SystemExit):
+            rows_of(spec, tmp_path, checkpoint_seconds=0)
+    assert read_trial(folder_of(spec, tmp_path))["status"] == "finished"
+
+
+def test_a_truncated_checkpoint_costs_one_round_and_is_told(whole, tmp_path):
+    out, _ = whole
+    spec = spec_of()
+    stopped_after(spec, tmp_path, 3, checkpoint_seconds=0)
+    path = folder_of(spec, tmp_path) / "checkpoint" / "state-000003.safetensors"
+    path.write_bytes(path.read_bytes()[:50])
+    started, *rows = run_trial(spec, ExecutionSpec(out=tmp_path))
+    assert started.rounds_done == 2
+    assert "round-000003.json is damaged (state-000003.safetensors was" in started.problems[0]
+    assert [row["round"] for row in rows] == [3, 4]
+    assert read(spec, tmp_path)["weights_sha256"].equals(read(spec, out)["weights_sha256"])
+
+
+@pytest.mark.parametrize("name", ["rounds.parquet", "clients.parquet"])
+def test_lost_rows_mean_a_new_start_and_are_told(whole, tmp_path, name):
+    out, _ = whole
+    spec = spec_of()
+    stopped_after(spec, tmp_path, 2)
+    (folder_of(spec, tmp_path) / name).write_bytes(b"PAR1")
+    started, *rows = run_trial(spec, ExecutionSpec(out=tmp_path))
+    assert started.rounds_done == 0
+    assert "rows of finished rounds are missing" in started.problems[0]
+    assert len(rows) == 4
+    assert read(spec, tmp_path)["weights_sha256"].equals(read(spec, out)["weights_sha256"])
+
+
+# --- divergence ---------------------------------------------------------------------------------
+
+
+def test_a_diverged_trial_is_a_result(tmp_path):
+    spec = spec_of("fedavg", optimizer={"lr": 1e30})
+    rows = rows_of(spec, tmp_path)
+    info = read_trial(folder_of(spec, tmp_path))
+    assert info["status"] == "diverged"
+    assert "is not finite in round 1" in info["diverged"]
+    assert [row["round"] for row in rows] == [1]
+    frame = read(spec, tmp_path)
+    assert frame["round"].tolist() == [1]
+    assert frame["accuracy"].isna().all()
+    assert "checkpoint" not in names(folder_of(spec, tmp_path))
+    _, *again = run_trial(spec, ExecutionSpec(out=tmp_path))
+    assert again == []
+
+
+def test_rows_before_the_divergence_are_kept(tmp_path, monkeypatch):
+    spec = spec_of("fedavg")
+    real = FedAvg.work
+
+    def exploding(self, local, message, memory):
+        work = real(self, local, message, memory)
+        factor = math.inf if local.round == 2 else 1.0
+        return work._replace(upload=work.upload._replace(delta=work.upload.delta * factor))
+
+    monkeypatch.setattr(FedAvg, "work", exploding)
+    rows_of(spec, tmp_path)
+    frame = read(spec, tmp_path)
+    assert frame["round"].tolist() == [1, 2, 3]
+    assert frame["accuracy"].notna().tolist() == [True, True, False]
+    info = read_trial(folder_of(spec, tmp_path))
+    assert (info["status"], info["summary"]["rounds_done"]) == ("diverged", 2)
+    tensors = load_file(folder_of(spec, tmp_path) / "model.safetensors")
+    assert all(tensor.isfinite().all() for tensor in tensors.values())
+
+
+# --- refusals -----------------------------------------------------------------------------------
+
+
+def test_a_trial_that_cannot_be_made_ready_leaves_none_behind(tmp_path):
+    spec = spec_of(clients=50)
+    with pytest.raises(UserError, match="50 clients with at least 6 samples each need 300"):
+        rows_of(spec, tmp_path)
+    assert not list(tmp_path.glob("trials/*/trial.json"))
+
+
+def test_a_second_run_in_this_process_is_refused(tmp_path):
+    spec = spec_of("fedavg")
+    trial = run_trial(spec, ExecutionSpec(out=tmp_path))
+    next(trial)
+    with pytest.raises(UserError, match="is in use by another process"):
+        rows_of(spec, tmp_path)
+    trial.close()
+
+
+def test_a_second_process_is_refused_until_the_first_ends(tmp_path):
+    spec = spec_of("fedavg", rounds=1)
+    folder = folder_of(spec, tmp_path)
+    program = """
+        import pathlib, sys
+        from fedgps_ray.results import files
+        with files.lock(pathlib.Path(sys.argv[1])):
+            print("held", flush=True)
+            sys.stdin.read()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), str(folder)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(UserError, match=f"{spec.trial_id} is in use by another process"):
+            rows_of(spec, tmp_path)
+        holder.communicate()
+    assert len(rows_of(spec, tmp_path)) == 1
+
+
+def test_a_folder_of_another_spec_is_not_touched(tmp_path):
+    spec, other = spec_of("fedavg"), spec_of("fedavg", rounds=9)
+    stopped_after(spec, tmp_path, 1)
+    path = folder_of(spec, tmp_path) / "trial.json"
+    info = json.loads(path.read_text())
+    path.write_text(json.dumps({**info, "spec": other.model_dump(mode="json")}))
+    before = {p.name: p.read_bytes() for p in path.parent.iterdir() if p.is_file()}
+    with pytest.raises(UserError, match="belongs to another spec"):
+        rows_of(spec, tmp_path)
+    assert {p.name: p.read_bytes() for p in path.parent.iterdir() if p.is_file()} == before
+
+
+def test_full_disk_ends_the_trial_and_names_the_path(tmp_path, monkeypatch):
+    spec = spec_of("fedavg")
+    write, full = files.write, []
+
+    def no_space(path, fill):
+        if full and path.suffix == ".safetensors":
+            raise UserError(f"cannot write {path}: No space left on device")
+        write(path, fill)
+
+    monkeypatch.setattr(files, "write", no_space)
+    trial = run_trial(spec, ExecutionSpec(out=tmp_path, actors=0, checkpoint_seconds=0))
+    rows = [next(trial) for _ in range(3)][1:]
+    full.append(True)
+    with pytest.raises(UserError, match=r"cannot write .*checkpoint.*No space left"):
+        list(trial)
+    folder = TrialStore(tmp_path, spec).folder
+    info = read_trial(folder)
+    assert info["status"] == "failed"
+    assert "No space left" in info["error"]
+    assert len(pd.read_parquet(folder / "rounds.parquet")) >= len(rows)
+    full.clear()
+    again = list(run_trial(spec, ExecutionSpec(out=tmp_path, actors=0)))
+    whole = list(run_trial(spec, ExecutionSpec(out=tmp_path / "other", actors=0)))
+    assert again[-1]["weights_sha256"] == whole[-1]["weights_sha256"]
+    assert again[0].rounds_done >= 2
