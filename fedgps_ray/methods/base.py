@@ -55,7 +55,8 @@ class Work(NamedTuple):
 
     upload: Upload
     memory: Memory | None
-    metrics: dict[str, float]
+    loss: float  # mean over the local steps
+    metrics: dict[str, float] = {}
 
 
 class Reply(NamedTuple):

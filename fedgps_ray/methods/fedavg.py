@@ -61,7 +61,7 @@ class FedAvg:
     def work(self, local: Local, message: Any, memory: Any) -> Work:
         """Train from the received model."""
         done = train(local, message.params, self.gradient(local, message, memory))
-        return Work(moved(message.params, done.params), memory, {"loss": done.loss})
+        return Work(moved(message.params, done.params), memory, done.loss)
 
     def gradient(self, local: Local, message: Any, memory: Any) -> Gradient:
         """Return the gradient that local training follows."""

@@ -173,7 +173,7 @@ class FedGPS(FedAvg):
         done = train(local, message.params, gradient)
         update = moved(message.params, done.params)
         upload = Upload(*update, *self.class_means(local, seen))
-        return Work(upload, self.remember(local, message, update), {"loss": done.loss})
+        return Work(upload, self.remember(local, message, update), done.loss)
 
     def merge(self, state: Any, replies: Sequence[Reply]) -> Any:
         """Move the model by the mean update; pool the class means into prototypes."""

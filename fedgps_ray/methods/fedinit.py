@@ -64,7 +64,7 @@ class FedInit(FedAvg):
         done = train(local, start, self.gradient(local, message, memory))
         origin = start if self.mean_of == "displacements" else message.params
         memory = Memory(done.params.weights)
-        return Work(moved(origin, done.params), memory, {"loss": done.loss})
+        return Work(moved(origin, done.params), memory, done.loss)
 
     def merge(self, state: Any, replies: Sequence[Reply]) -> Any:
         """Move the model by the mean update, newcomers' counted from the model as well."""

@@ -98,7 +98,7 @@ class FedLESAM(FedAvg):
             change = control_change(message.control, update.delta, local)
             control = memory.control + change
         received = start if self.reference == "own" else None
-        return Work(Upload(*update, change), Memory(received, control), {"loss": done.loss})
+        return Work(Upload(*update, change), Memory(received, control), done.loss)
 
     def uphill(self, gradient: Gradient, message: Any, memory: Any) -> Gradient:
         """Take the gradient at weights + rho (old - new) / |old - new|, if there is an old one."""

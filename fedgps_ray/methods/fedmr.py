@@ -55,7 +55,7 @@ class FedMR(FedAvg):
     def work(self, local: Local, message: Any, memory: Any) -> Work:
         """Train from the received model and return the whole model."""
         done = train(local, message.params, self.gradient(local, message, memory))
-        return Work(done.params, memory, {"loss": done.loss})
+        return Work(done.params, memory, done.loss)
 
     def merge(self, state: Any, replies: Sequence[Reply]) -> Any:
         """Keep the models, and their mean for testing."""

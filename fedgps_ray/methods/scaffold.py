@@ -86,7 +86,7 @@ class Scaffold(FedAvg):
         before = self.momentum_design == "before"
         steps = plain_steps(done.steps, local.optimizer) if before else done.steps
         fresh = update.delta.div(-steps * local.lr).sub_(drift) if steps else own
-        return Work(Upload(*update, fresh - own), Memory(fresh), {"loss": done.loss})
+        return Work(Upload(*update, fresh - own), Memory(fresh), done.loss)
 
     def corrected(self, local: Local, message: Any, gradient: Gradient, drift: Tensor) -> Trained:
         """Train with the drift added to each gradient, or taken off after each step."""

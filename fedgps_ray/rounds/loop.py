@@ -195,7 +195,7 @@ def _client_row(turn: Turn, client: Client, returned: Returned, bytes_down: int)
         "samples": client.num_examples,
         "steps": done.steps,
         "gradient_evaluations": done.gradient_evaluations,
-        "loss": done.metrics.get("loss"),
+        "loss": done.loss,
         "bytes_up": num_bytes(done.upload),
         "bytes_down": bytes_down,
         "worker": done.worker,
@@ -211,7 +211,7 @@ def _refuse_infinite(turn: Turn, returned: Sequence[Returned]) -> None:
 
 def _mean_loss(turn: Turn, returned: Sequence[Returned]) -> float:
     samples = [client.num_examples for client in turn.clients]
-    losses = [r.done.metrics["loss"] for r in returned]
+    losses = [r.done.loss for r in returned]
     return sum(n * loss for n, loss in zip(samples, losses, strict=True)) / sum(samples)
 
 
@@ -221,5 +221,4 @@ def _metrics(measured: dict[str, float], returned: Sequence[Returned]) -> dict[s
     for r in returned:
         for name, value in r.done.metrics.items():
             told.setdefault(name, []).append(value)
-    del told["loss"]
     return {**measured, **{name: sum(values) / len(values) for name, values in told.items()}}

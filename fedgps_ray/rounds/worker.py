@@ -57,6 +57,7 @@ class Done(NamedTuple):
     upload: Upload
     memory: Memory | None
     velocity: torch.Tensor | None
+    loss: float
     metrics: dict[str, float]
     steps: int
     gradient_evaluations: int
@@ -176,6 +177,7 @@ class Worker:
             work.upload,
             work.memory,
             kept,
+            work.loss,
             work.metrics,
             local.steps,
             local.backward_passes,

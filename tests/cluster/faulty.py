@@ -124,7 +124,7 @@ class Idle:
         local.velocity = delta * 2 if local.velocity is None else local.velocity + delta
         upload = Upload(delta, buffers.clone(), None, None)
         kept = self.remember(local, message, Update(delta, upload.buffers))
-        return Work(upload, kept, {"loss": 1.0, "met_again": float(memory is not None)})
+        return Work(upload, kept, 1.0, {"met_again": float(memory is not None)})
 
 
 class IdleGPS(Idle, FedGPS):

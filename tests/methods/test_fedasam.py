@@ -77,7 +77,7 @@ def test_momentum_and_weight_decay_see_the_second_gradient_only(linear, follow):
     local = linear(1.0, 0.0, steps=2, lr=0.1, momentum=0.9, weight_decay=0.5)
     work = FedASAM().work(local, Message(local.network.params()), None)
     assert work.upload.delta.tolist() == pytest.approx([0.5616 - 1.0, 0.0], abs=1e-12)
-    assert work.metrics["loss"] == pytest.approx((0.5 + 0.84**2 / 2) / 2)
+    assert work.loss == pytest.approx((0.5 + 0.84**2 / 2) / 2)
 
 
 def test_weights_are_restored_exactly(linear, follow):

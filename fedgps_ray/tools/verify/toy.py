@@ -141,7 +141,7 @@ def ended(method: FedAvg, local: Local) -> tuple[float, ...]:
 def loss_of(method: FedAvg, local: Local, message: Any = None) -> float:
     """Return the loss of the first step."""
     message = message or Message(local.network.params())
-    return float(method.work(local, message, None).metrics["loss"])
+    return float(method.work(local, message, None).loss)
 
 
 def reply(
