@@ -22,6 +22,7 @@ from fedgps_ray.errors import ClientFailed
 from fedgps_ray.methods import METHODS, FedAvg
 from fedgps_ray.models import MODELS
 from fedgps_ray.rounds import worker
+from tests.processes import start
 
 COMMANDS = [c.name or c.callback.__name__ for c in cli.app.registered_commands]
 PROGRAM = str(Path(sys.executable).with_name("fedgps-ray"))
@@ -625,10 +626,10 @@ def long_run(tmp_path_factory):
 @contextmanager
 def running(command, until):
     """Yield a process that has written this; it cannot get far ahead, as its pipe is short."""
-    with subprocess.Popen(
-        [PROGRAM, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, bufsize=0
-    ) as process:
-        fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "bufsize": 0}
+    with start([PROGRAM, *command], **pipes) as process:
+        if hasattr(fcntl, "F_SETPIPE_SZ"):
+            fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4096)
         while until not in (line := process.stderr.readline()):
             assert line, "the process ended before"
         yield process
