@@ -8,18 +8,18 @@ from rich.markup import escape
 
 # Help lists the commands in the order in which these are imported.
 # isort: off
-from fedgps_ray.cli import trials
-from fedgps_ray.cli import sweeps
-from fedgps_ray.cli import reporting
-from fedgps_ray.cli import papers
-from fedgps_ray.cli import listing
-from fedgps_ray.cli import checking
+from fedgps_ray.cli.commands import trials
+from fedgps_ray.cli.commands import sweep
+from fedgps_ray.cli.commands import report
+from fedgps_ray.cli.commands import paper
+from fedgps_ray.cli.commands import listing
+from fedgps_ray.cli.commands import bench
 
 # isort: on
 from fedgps_ray.cli.app import app, err
 from fedgps_ray.errors import ClientFailed, UserError
 
-__all__ = ["app", "checking", "listing", "main", "papers", "reporting", "sweeps", "trials"]
+__all__ = ["app", "bench", "listing", "main", "paper", "report", "sweep", "trials"]
 
 
 def _interrupt(*_: object) -> None:

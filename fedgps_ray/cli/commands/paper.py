@@ -21,7 +21,7 @@ from fedgps_ray.cli.options import (
     Download,
     Settings,
 )
-from fedgps_ray.cli.sweeps import Borrow, Concurrent, Out, drive_and_show, make_job, show_plan
+from fedgps_ray.cli.commands.sweep import Borrow, Concurrent, Out, drive_and_show, make_job, show_plan
 from fedgps_ray.errors import UserError, unknown
 
 if TYPE_CHECKING:

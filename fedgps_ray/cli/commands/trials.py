@@ -122,7 +122,7 @@ def resume(
 ) -> None:
     """Continue a sweep, or every trial of a folder that was interrupted or failed."""
     if (folder / "experiment.json").exists():
-        from fedgps_ray.cli.sweeps import resume_sweep
+        from fedgps_ray.cli.commands.sweep import resume_sweep
 
         resume_sweep(folder, failed, address, as_json)
         return
