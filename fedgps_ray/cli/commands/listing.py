@@ -1,30 +1,44 @@
-"""Commands that list what there is: methods, datasets, models."""
+"""methods, datasets, models: what there is."""
 
+import dataclasses
 import json
-from typing import Annotated, Any
+import textwrap
+from typing import Any
 
-import typer
 from rich.padding import Padding
 
-from fedgps_ray.cli.app import Json, app, out, pairs
+from fedgps_ray.cli.app import out, pairs
+from fedgps_ray.cli.declared import Datasets, Methods, Models
+from fedgps_ray.data.datasets import DATASETS
 from fedgps_ray.errors import unknown
+from fedgps_ray.methods import METHODS
+from fedgps_ray.models import MODELS
 
 
-@app.command(epilog="Example: fedgps-ray methods fedgps scaffold")
-def methods(
-    names: Annotated[list[str] | None, typer.Argument(help="Default: all.")] = None,
-    as_json: Json = False,
-) -> None:
-    """List the methods: idea, both sides, state, cost, hyperparameters with their defaults."""
-    from fedgps_ray.methods import METHODS
-
-    for name in names or []:
+def methods(options: Methods) -> None:
+    """List the methods, a line each, or all about some of them."""
+    for name in options.names or []:
         if name not in METHODS:
             raise unknown("method", name, METHODS)
-    known = {name: _method_facts(METHODS[name]) for name in names or METHODS}
-    if as_json:
+    known = {name: _facts(METHODS[name]) for name in options.names or METHODS}
+    if options.as_json:
         print(json.dumps(known))
-        return
+    elif options.names:
+        _show_in_full(known)
+    else:
+        _show_briefly({name: facts["idea"] for name, facts in known.items()})
+
+
+def _show_briefly(ideas: dict[str, str]) -> None:
+    """Print one line per method, so that all fit on a screen."""
+    column = max(map(len, ideas)) + 2
+    for name, idea in ideas.items():
+        short = textwrap.shorten(idea, out.width - column, placeholder=" ...")
+        out.print(f"{name:<{column}}{short}", highlight=False, markup=False)
+    out.print("More about one, with its settings: fedgps-ray methods NAME", highlight=False)
+
+
+def _show_in_full(known: dict[str, dict[str, Any]]) -> None:
     for name, facts in known.items():
         lines = {key: _inline(value) for key, value in facts.items() if value}
         out.print(f"[bold]{name}[/]", highlight=False)
@@ -32,9 +46,7 @@ def methods(
     out.print("M: numbers in the model, C: classes, d: features. Change a default with --set.")
 
 
-def _method_facts(kind: Any) -> dict[str, Any]:
-    import dataclasses
-
+def _facts(kind: Any) -> dict[str, Any]:
     return {
         "idea": (kind.__doc__ or "").split("\n")[0],
         **kind.about._asdict(),
@@ -50,23 +62,17 @@ def _inline(value: Any) -> str:
     return ", ".join(value) if isinstance(value, list) else str(value)
 
 
-@app.command(epilog="Example: fedgps-ray datasets")
-def datasets(as_json: Json = False) -> None:
+def datasets(options: Datasets) -> None:
     """List the data sets."""
-    from fedgps_ray.data.datasets import DATASETS
-
-    _list("data set", DATASETS, as_json)
+    _list(DATASETS, options.as_json)
 
 
-@app.command(epilog="Example: fedgps-ray models")
-def models(as_json: Json = False) -> None:
+def models(options: Models) -> None:
     """List the models."""
-    from fedgps_ray.models import MODELS
-
-    _list("model", {name: kind.explanation for name, kind in MODELS.items()}, as_json)
+    _list({name: kind.explanation for name, kind in MODELS.items()}, options.as_json)
 
 
-def _list(kind: str, lines: dict[str, str], as_json: bool) -> None:
+def _list(lines: dict[str, str], as_json: bool) -> None:
     if as_json:
         print(json.dumps(lines))
     else:
