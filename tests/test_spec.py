@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import hashlib
 import json
 import math
 import os
@@ -159,7 +160,8 @@ def test_json_and_back_is_the_same_trial(kind):
 )
 def test_a_preset_survives_json(method, preset):
     spec = trial_spec(method={"name": method, "preset": preset}, partition="classes")
-    assert TrialSpec(**json.loads(spec.canonical())).trial_id == spec.trial_id
+    again = TrialSpec(**json.loads(json.dumps(spec.model_dump(mode="json"))))
+    assert again.trial_id == spec.trial_id
 
 
 def test_equal_numbers_are_one_trial_however_they_are_written():
@@ -171,8 +173,8 @@ def test_the_id_is_twelve_hex_digits_of_a_known_text():
     spec = trial_spec(method="fedavg", dataset="digits")
     assert len(spec.trial_id) == 12
     assert set(spec.trial_id) <= set("0123456789abcdef")
-    assert json.loads(spec.canonical())["method"] == {"name": "fedavg", "weighting": "samples"}
-    assert ": " not in spec.canonical()
+    text = '2:{"method":{"name":"fedavg"}}'
+    assert spec.trial_id == hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def test_a_spec_cannot_be_changed():

@@ -8,8 +8,10 @@ from fedgps_ray.cli.declared import Resume
 from fedgps_ray.cli.folders import no_results
 from fedgps_ray.cli.options import use_token
 from fedgps_ray.loading import load
-from fedgps_ray.results.store import ENDED, read_trial, trial_folders
-from fedgps_ray.spec import execution_spec, trial_spec
+from fedgps_ray.results.read import read_trial, trial_folders
+from fedgps_ray.results.schema import ENDED
+from fedgps_ray.results.store import spec_of
+from fedgps_ray.spec import execution_spec
 from fedgps_ray.sweep import ledger
 
 
@@ -33,12 +35,13 @@ def _resume_sweep(options: Resume) -> None:
 def _resume_trials(options: Resume, folders: list[Path]) -> None:
     if not folders:
         raise no_results(options.folder)
-    open_trials = [info for info in map(read_trial, folders) if info["status"] not in ENDED]
+    infos = {trial: read_trial(trial) for trial in folders}
+    open_trials = {trial: info for trial, info in infos.items() if info["status"] not in ENDED}
     if not open_trials:
         say(f"all {len(folders)} trials of {options.folder} have ended; nothing to do")
     other = {} if options.address is None else {"address": options.address}
-    for info in open_trials:
-        out = folders[0].parent.parent
+    for trial, info in open_trials.items():
+        spec, out = spec_of(trial, info), trial.parent.parent
         execution = execution_spec(**{**info["execution"], "out": out, **other})
         use_token(execution.address)
-        run_and_show(trial_spec(**info["spec"]), execution, False, options.as_json)
+        run_and_show(spec, execution, False, options.as_json)

@@ -7,10 +7,10 @@ import fedgps_ray
 from fedgps_ray.cli.declared import Run
 from fedgps_ray.cli.options import DATASETS, MODELS
 from fedgps_ray.loading import load
+from fedgps_ray.results.schema import ENDED
 
 METHODS_FOLDER = Path(fedgps_ray.__file__).with_name("methods")
 TRIALS_LOOKED_AT = 100
-ENDED = ("finished", "diverged")
 
 
 def run(options: Run) -> None:
