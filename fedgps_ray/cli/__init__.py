@@ -80,9 +80,9 @@ def _end(kind: str, problem: Exception, code: int) -> None:
 
 
 def _leave(code: int) -> None:
-    """End the process, at once if Ray is still starting: its processes end with this one."""
+    """End the process without waiting for a Ray that is still starting: it ends with this one."""
     session = sys.modules.get("fedgps_ray.cluster.session")
-    if session is not None and session.is_starting():
+    if session is not None and session.abandon_early():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

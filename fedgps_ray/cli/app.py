@@ -48,7 +48,8 @@ def command(
 
     def register(options: type[Options]) -> type[Options]:
         def call(**given: Any) -> None:
-            load(f"fedgps_ray.cli.commands.{body}")(options(**given))
+            chosen = options(**given)  # checks them, so before the body is imported
+            load(f"fedgps_ray.cli.commands.{body}")(chosen)
 
         call.__doc__ = options.__doc__
         vars(call)["__signature__"] = inspect.signature(options)

@@ -40,8 +40,11 @@ def start_early(address: str | None) -> None:
     _EARLY.append(_BACKGROUND.submit(start, address))
 
 
-def is_starting() -> bool:
-    """Say whether a Ray that was started early is there and nobody has taken it over."""
+def abandon_early() -> bool:
+    """End a Ray that was started early and never used; return whether it is still starting."""
+    if _EARLY and _EARLY[0].done():
+        _EARLY.clear()
+        ray.shutdown()
     return bool(_EARLY)
 
 
@@ -53,7 +56,7 @@ def connected(address: str | None) -> Iterator[None]:
         return
     with own_answer_to_sigterm():
         if _EARLY:
-            wait(_EARLY)  # before it is taken off: after an interrupt here it counts as starting
+            wait(_EARLY)  # before it is taken off: an interrupt here leaves it to abandon_early
             _EARLY.pop().result()
         else:
             start(address)

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
-from pydantic_core import ErrorDetails
 
 from fedgps_ray.data import downloads
 from fedgps_ray.data.npz import Contents, Images, Labels, channels_last, numbered, read
@@ -134,10 +133,11 @@ def _reasons(error: ValidationError) -> str:
     return "; ".join(_reason(item) for item in error.errors())
 
 
-def _reason(item: ErrorDetails) -> str:
+def _reason(item: Mapping[str, Any]) -> str:
+    """Return what is wrong with one setting, from one of Pydantic's errors."""
     place = " ".join(str(part) for part in item["loc"])
     if item["type"] == "value_error":  # our own words
-        return item["msg"].removeprefix("Value error, ")
+        return str(item["msg"]).removeprefix("Value error, ")
     if item["type"] == "missing":
         return f"{place} is missing"
     return f"{place}: {item['msg']}, got {item['input']!r}"

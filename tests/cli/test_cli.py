@@ -349,6 +349,25 @@ def test_what_there_is(fedgps, command, known):
     assert list(scripted.json) == list(known)
 
 
+def test_methods_fit_on_a_screen(fedgps):
+    lines = fedgps("methods").out.splitlines()
+    assert len(lines) < 24
+    assert max(map(len, lines)) <= 80
+
+
+def test_status_of_a_parent_folder_lists_the_results_below(fedgps):
+    first = fedgps(*RUN, "--out", "runs/first", "--json").json["trial_id"]
+    fedgps(*RUN, "--out", "runs/second")
+    shown = words_of(fedgps("status", "runs").out)
+    assert "runs/first" in shown
+    assert "runs/second" in shown
+    told = fedgps("status", "runs", "--json").json
+    assert told["runs/first"]["trials"] == {first: "finished"}
+    hint = fedgps("report", "runs")
+    assert hint.code == 2
+    assert "runs/first, runs/second" in hint.err
+
+
 def test_methods_tell_their_defaults(fedgps):
     known = fedgps("methods", "fedgps", "--json").json
     assert list(known) == ["fedgps"]
