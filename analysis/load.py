@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from fedgps_ray.errors import UserError
+from fedgps_ray.identity import canonical
 from fedgps_ray.results import schema
 from fedgps_ray.results.read import columns, joined, listed, read_rows, read_trial
 from fedgps_ray.results.summary import summary
@@ -175,11 +176,24 @@ def _damaged(path: Path, problem: Exception) -> UserError:
 
 def _trial_folders(folders: Iterable[Path]) -> list[Path]:
     """Return the folder of each trial; of a trial that lies in several, the one furthest on."""
+    places = [path for folder in folders for path in _trials_in(folder)]
+    return _furthest(_furthest(places, lambda path: path.resolve().name), _settings)
+
+
+def _furthest(places: Iterable[Path], key: Callable[[Path], str]) -> list[Path]:
+    """Return one folder for each key."""
     copies: dict[str, list[Path]] = {}
-    for folder in folders:
-        for path in _trials_in(folder):
-            copies.setdefault(path.resolve().name, []).append(path)
+    for path in places:
+        copies.setdefault(key(path), []).append(path)
     return [paths[0] if len(paths) == 1 else max(paths, key=_progress) for paths in copies.values()]
+
+
+def _settings(folder: Path) -> str:
+    """Return all settings of a trial: the same under the id that an older version gave it."""
+    try:
+        return canonical(json.loads((folder / "trial.json").read_text())["spec"])
+    except UNREADABLE:
+        return str(folder)
 
 
 def _trials_in(folder: Path) -> list[Path]:
@@ -190,9 +204,10 @@ def _trials_in(folder: Path) -> list[Path]:
     raise UserError(f"no trials in {folder}: expected trials/*/trial.json there")
 
 
-def _progress(folder: Path) -> tuple[bool, int]:
+def _progress(folder: Path) -> tuple[bool, int, int]:
     try:
         info = read_trial(folder)
-        return info["status"] in schema.ENDED, info.get("summary", NOTHING)["rounds_done"]
+        done = info.get("summary", NOTHING)["rounds_done"]
+        return info["status"] in schema.ENDED, done, info["schema_version"]
     except UNREADABLE:
-        return False, -1
+        return False, -1, 0
