@@ -1,4 +1,4 @@
-"""Results folders to tidy frames: what cannot be read is left out and told in attrs["problems"]."""
+"""Results folders as tidy frames; what cannot be read is left out and listed in attrs."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, LookupError, At
 
 
 def trials(*folders: Path) -> pd.DataFrame:
-    """Return one row a trial: id, status, settings, summary and how it ended."""
+    """Return one row per trial: id, status, settings, summary and outcome."""
     read, problems = _each(_trial, _trial_folders(folders))
     if not read:
         raise UserError("\n".join(problems))
@@ -34,17 +34,17 @@ def trials(*folders: Path) -> pd.DataFrame:
 
 
 def rounds(*folders: Path) -> pd.DataFrame:
-    """Return one row a (trial, round), with the settings in every row."""
+    """Return one row per trial and round, with the settings in every row."""
     return _rows("rounds.parquet", schema.ROUNDS, folders)
 
 
 def clients(*folders: Path) -> pd.DataFrame:
-    """Return one row a (trial, round, client), with the settings in every row."""
+    """Return one row per trial, round and client, with the settings in every row."""
     return _rows("clients.parquet", schema.CLIENTS, folders)
 
 
 def partitions(*folders: Path) -> pd.DataFrame:
-    """Return one row a (trial, client, class), with the settings in every row."""
+    """Return one row per trial, client and class, with the settings in every row."""
     return _rows("partition.parquet", schema.PARTITION, folders)
 
 
@@ -94,9 +94,9 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_variants(trials_: list[_Trial]) -> Iterator[dict[str, Any]]:
-    """Yield each row with all settings but those that its columns tell.
+    """Yield each row with all settings that have no column of their own.
 
-    A setting that did not exist yet when a trial ran has its neutral value, known from the others.
+    A setting that was added after a trial ran has its neutral value, known from other trials.
     """
     neutral = {
         (_kind(trial, name), name): value
@@ -115,7 +115,7 @@ def _with_variants(trials_: list[_Trial]) -> Iterator[dict[str, Any]]:
 
 
 def _kind(trial: _Trial, name: str) -> Any:
-    """Return whose setting it is: the name of the method, the kind of the partition, ..."""
+    """Return the method, data set or kind that a setting belongs to."""
     part = name.partition(".")[0]
     return trial.settings.get(f"{part}.name", trial.settings.get(f"{part}.kind"))
 
@@ -150,7 +150,7 @@ def _map_as_arrow(kind: pa.DataType) -> pd.ArrowDtype | None:
 
 
 def _each(read: Callable[[Path], Any], paths: list[Path]) -> tuple[list[Any], list[str]]:
-    """Read all paths; return what was read, and what is wrong with the others."""
+    """Read all paths; return what was read, and the problems with the others."""
 
     def attempt(path: Path) -> Any:
         try:
@@ -175,7 +175,7 @@ def _damaged(path: Path, problem: Exception) -> UserError:
 
 
 def _trial_folders(folders: Iterable[Path]) -> list[Path]:
-    """Return the folder of each trial; of a trial that lies in several, the one furthest on."""
+    """Return the folder of each trial; if it is in several, the one that got furthest."""
     places = [path for folder in folders for path in _trials_in(folder)]
     return _furthest(_furthest(places, lambda path: path.resolve().name), _settings)
 

@@ -76,15 +76,15 @@ NESTED = [
 )
 def test_each_part_of_a_part_changes_the_id(part, table, name, annotation, value):
     base = trial_spec(**{part: table})
-    found = [
+    others = [
         spec
         for other in candidates(annotation, value)
         if (spec := fails_or(trial_spec, **{part: {**table, name: other}})) is not None
         and getattr(getattr(spec, part), name) != value
     ]
     # a field of listed values may have all but one refused, as FedGPS-CF's first_time
-    assert found or list(literals(annotation)), f"no other value of {part}.{name} was tried"
-    assert base.trial_id not in {spec.trial_id for spec in found}
+    assert others or list(literals(annotation)), f"no other value of {part}.{name} was tried"
+    assert base.trial_id not in {spec.trial_id for spec in others}
 
 
 @pytest.mark.parametrize("name", list(TrialSpec.model_fields))
@@ -93,14 +93,14 @@ def test_each_field_changes_the_id(name):
     field = TrialSpec.model_fields[name]
     tried = [*candidates(field.annotation, getattr(base, name)), "mlp", "synthetic", "iid", "file"]
     tried += ["fedavg", {"lr": 0.5}]
-    found = [
+    others = [
         spec
         for other in tried
         if (spec := fails_or(trial_spec, **{name: other})) is not None
         and getattr(spec, name) != getattr(base, name)
     ]
-    assert found
-    assert base.trial_id not in {spec.trial_id for spec in found}
+    assert others
+    assert base.trial_id not in {spec.trial_id for spec in others}
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -289,10 +289,10 @@ def test_columns_name_what_differs_from_the_defaults():
     spec = trial_spec(
         method={"name": "fedgps", "rho": 0.25}, partition={"kind": "dirichlet", "alpha": 0.3}
     )
-    found = columns(spec)
-    assert json.loads(found["method_options"]) == {"rho": 0.25}
-    assert (found["alpha"], found["classes_per_client"]) == (0.3, None)
-    assert found["lr"] == spec.optimizer.lr
+    row = columns(spec)
+    assert json.loads(row["method_options"]) == {"rho": 0.25}
+    assert (row["alpha"], row["classes_per_client"]) == (0.3, None)
+    assert row["lr"] == spec.optimizer.lr
     assert columns(trial_spec(method="fedgps"))["method_options"] == "{}"
     own = trial_spec(dataset={"name": "npz", "file": "own.npz", "sha256": SHA})
     assert columns(own)["dataset"] == "own"

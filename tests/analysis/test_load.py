@@ -205,8 +205,8 @@ def test_clients_and_partitions(tmp_path):
 def test_several_folders_and_a_folder_of_experiments(tmp_path):
     add(tmp_path / "a", [0.5], seed=1)
     add(tmp_path / "b", [0.6], seed=2)
-    for found in (trials(tmp_path / "a", tmp_path / "b"), trials(tmp_path)):
-        assert sorted(found["seed"]) == [1, 2]
+    for frame in (trials(tmp_path / "a", tmp_path / "b"), trials(tmp_path)):
+        assert sorted(frame["seed"]) == [1, 2]
     assert len(rounds(tmp_path / "a", tmp_path / "b")) == 2
 
 

@@ -194,7 +194,7 @@ def test_rows_beyond_the_checkpoint_are_dropped(tmp_path):
     filled(tmp_path)
     trial = TrialStore(tmp_path, SPEC)
     assert trial.resume_rows(2)
-    assert [found["round"] for found in trial.rows] == [1, 2]
+    assert [kept["round"] for kept in trial.rows] == [1, 2]
     trial.add(row(3, accuracy=0.9), client_rows(3))
     trial.flush()
     frame = pd.read_parquet(trial.folder / "rounds.parquet")
