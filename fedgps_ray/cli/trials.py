@@ -202,10 +202,12 @@ def _run_and_show(spec: "TrialSpec", execution: "ExecutionSpec", anew: bool, as_
     """Run a trial unless it has ended, show its rounds and its summary."""
     from fedgps_ray.results.read import read_trial
     from fedgps_ray.results.schema import ENDED
-    from fedgps_ray.results.store import TrialStore
+    from fedgps_ray.results.store import TrialStore, spec_of
 
     folder = TrialStore(execution.out, spec).folder
     there = read_trial(folder) if (folder / "trial.json").exists() and not anew else None
+    if there is not None:
+        spec_of(folder, there)  # raises an error if these are not its settings
     if there is None or there["status"] not in ENDED:
         _follow(spec, execution, anew, folder)
     else:

@@ -73,6 +73,20 @@ def _check_id(folder: Path, info: Row) -> None:
             f"{folder} belongs to another spec: the settings in its trial.json make trial {made};"
             f" {MOVE}"
         )
+    if not _agrees(info["identity"], info["spec"]):
+        raise UserError(
+            f"{folder} belongs to another spec: spec and identity in its trial.json differ; {MOVE}"
+        )
+
+
+def _agrees(identity_: Any, settings: Any) -> bool:
+    """Say whether settings have all values of an identity."""
+    if not isinstance(identity_, dict) or not isinstance(settings, dict):
+        return bool(identity_ == settings)
+    return all(
+        key == "class" or (key in settings and _agrees(value, settings[key]))
+        for key, value in identity_.items()
+    )
 
 
 def is_older(info: Row) -> bool:
