@@ -1,4 +1,4 @@
-"""Results folders to tidy frames: what cannot be read is left out and told in attrs["problems"]."""
+"""Results folders as tidy frames; what cannot be read is left out and listed in attrs."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from fedgps_ray.errors import UserError
+from fedgps_ray.identity import canonical
 from fedgps_ray.results import schema
 from fedgps_ray.results.read import columns, joined, listed, read_rows, read_trial
 from fedgps_ray.results.summary import summary
@@ -25,7 +26,7 @@ UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, LookupError, At
 
 
 def trials(*folders: Path) -> pd.DataFrame:
-    """Return one row a trial: id, status, settings, summary and how it ended."""
+    """Return one row per trial: id, status, settings, summary and outcome."""
     read, problems = _each(_trial, _trial_folders(folders))
     if not read:
         raise UserError("\n".join(problems))
@@ -33,17 +34,17 @@ def trials(*folders: Path) -> pd.DataFrame:
 
 
 def rounds(*folders: Path) -> pd.DataFrame:
-    """Return one row a (trial, round), with the settings in every row."""
+    """Return one row per trial and round, with the settings in every row."""
     return _rows("rounds.parquet", schema.ROUNDS, folders)
 
 
 def clients(*folders: Path) -> pd.DataFrame:
-    """Return one row a (trial, round, client), with the settings in every row."""
+    """Return one row per trial, round and client, with the settings in every row."""
     return _rows("clients.parquet", schema.CLIENTS, folders)
 
 
 def partitions(*folders: Path) -> pd.DataFrame:
-    """Return one row a (trial, client, class), with the settings in every row."""
+    """Return one row per trial, client and class, with the settings in every row."""
     return _rows("partition.parquet", schema.PARTITION, folders)
 
 
@@ -93,9 +94,9 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_variants(trials_: list[_Trial]) -> Iterator[dict[str, Any]]:
-    """Yield each row with all settings but those that its columns tell.
+    """Yield each row with all settings that have no column of their own.
 
-    A setting that did not exist yet when a trial ran has its neutral value, known from the others.
+    A setting that was added after a trial ran has its neutral value, known from other trials.
     """
     neutral = {
         (_kind(trial, name), name): value
@@ -114,7 +115,7 @@ def _with_variants(trials_: list[_Trial]) -> Iterator[dict[str, Any]]:
 
 
 def _kind(trial: _Trial, name: str) -> Any:
-    """Return whose setting it is: the name of the method, the kind of the partition, ..."""
+    """Return the method, data set or kind that a setting belongs to."""
     part = name.partition(".")[0]
     return trial.settings.get(f"{part}.name", trial.settings.get(f"{part}.kind"))
 
@@ -149,7 +150,7 @@ def _map_as_arrow(kind: pa.DataType) -> pd.ArrowDtype | None:
 
 
 def _each(read: Callable[[Path], Any], paths: list[Path]) -> tuple[list[Any], list[str]]:
-    """Read all paths; return what was read, and what is wrong with the others."""
+    """Read all paths; return what was read, and the problems with the others."""
 
     def attempt(path: Path) -> Any:
         try:
@@ -174,12 +175,25 @@ def _damaged(path: Path, problem: Exception) -> UserError:
 
 
 def _trial_folders(folders: Iterable[Path]) -> list[Path]:
-    """Return the folder of each trial; of a trial that lies in several, the one furthest on."""
+    """Return the folder of each trial; if it is in several, the one that got furthest."""
+    places = [path for folder in folders for path in _trials_in(folder)]
+    return _furthest(_furthest(places, lambda path: path.resolve().name), _settings)
+
+
+def _furthest(places: Iterable[Path], key: Callable[[Path], str]) -> list[Path]:
+    """Return one folder for each key."""
     copies: dict[str, list[Path]] = {}
-    for folder in folders:
-        for path in _trials_in(folder):
-            copies.setdefault(path.resolve().name, []).append(path)
+    for path in places:
+        copies.setdefault(key(path), []).append(path)
     return [paths[0] if len(paths) == 1 else max(paths, key=_progress) for paths in copies.values()]
+
+
+def _settings(folder: Path) -> str:
+    """Return all settings of a trial: the same under the id that an older version gave it."""
+    try:
+        return canonical(json.loads((folder / "trial.json").read_text())["spec"])
+    except UNREADABLE:
+        return str(folder)
 
 
 def _trials_in(folder: Path) -> list[Path]:
@@ -190,9 +204,10 @@ def _trials_in(folder: Path) -> list[Path]:
     raise UserError(f"no trials in {folder}: expected trials/*/trial.json there")
 
 
-def _progress(folder: Path) -> tuple[bool, int]:
+def _progress(folder: Path) -> tuple[bool, int, int]:
     try:
         info = read_trial(folder)
-        return info["status"] in schema.ENDED, info.get("summary", NOTHING)["rounds_done"]
+        done = info.get("summary", NOTHING)["rounds_done"]
+        return info["status"] in schema.ENDED, done, info["schema_version"]
     except UNREADABLE:
-        return False, -1
+        return False, -1, 0

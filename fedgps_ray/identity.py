@@ -1,4 +1,4 @@
-"""What tells trials apart: ids made from the settings that are not neutral, columns and labels."""
+"""What identifies a trial: its id, made from the settings that are not neutral, and its columns."""
 
 import dataclasses
 import functools
@@ -40,7 +40,7 @@ ABSENT = _Absent()
 
 
 class Label(NamedTuple):
-    """A trial in words: its method, and the settings in which it differs from its neighbours."""
+    """A trial in words: its method, and the settings that differ within its experiment."""
 
     method: str
     settings: Mapping[str, str] = NOTHING
@@ -191,7 +191,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def completed(settings: Any, stored: Mapping[str, Any]) -> Table:
-    """Return stored settings with the neutral values of those that did not exist yet."""
+    """Return stored settings, with neutral values for those that were added later."""
     kind: type = type(settings)
     table = {
         name: PLAIN.dump_python(value.declared, mode="json")
@@ -208,7 +208,7 @@ def completed(settings: Any, stored: Mapping[str, Any]) -> Table:
 
 
 def columns(trial_id: str, settings: Mapping[str, Any], options: Mapping[str, Any]) -> Table:
-    """Return the columns by which trials are told apart; they stand in every row of the results.
+    """Return the columns that identify a trial; every row of its results has them.
 
     settings: as JSON. options: the hyperparameters of the method that are not neutral.
     """

@@ -1,4 +1,4 @@
-"""TrialSpec, all that can change a number, and ExecutionSpec, all that must not."""
+"""TrialSpec: every setting that can change a result. ExecutionSpec: those that must not."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -143,10 +143,10 @@ class TrialSpec(BaseModel):
         if isinstance(own, Mapping):
             defaults = dataclasses.asdict(kind.optimizer)
             values["optimizer"] = {**defaults, **preset.get("optimizer", {}), **own}
-        how = values.get("partition")
-        how = _table("kind", how) if isinstance(how, str) else how
-        if isinstance(how, Mapping) and how.get("kind") == "classes":
-            values["partition"] = {**preset.get("classes", {}), **how}
+        partition = values.get("partition")
+        partition = _table("kind", partition) if isinstance(partition, str) else partition
+        if isinstance(partition, Mapping) and partition.get("kind") == "classes":
+            values["partition"] = {**preset.get("classes", {}), **partition}
         return {**preset.get("spec", {}), **values, **kind.overrides}
 
     @property
@@ -171,7 +171,7 @@ class TrialSpec(BaseModel):
 
 
 class ExecutionSpec(BaseModel):
-    """How and where a trial is carried out; none of it changes a number."""
+    """How and where a trial runs; none of it changes a result."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -194,7 +194,7 @@ class ExecutionSpec(BaseModel):
         return "cuda" if self.actors == 0 and self.device == "cuda" else "cpu"
 
     def anywhere(self) -> dict[str, Any]:
-        """Return it as JSON for other processes, whose current folder may be another."""
+        """Return it as JSON, with absolute paths for processes in other folders."""
         data_dir = None if self.data_dir is None else self.data_dir.absolute()
         there = self.model_copy(update={"out": self.out.absolute(), "data_dir": data_dir})
         return there.model_dump(mode="json")
@@ -206,19 +206,19 @@ class ExecutionSpec(BaseModel):
 
 
 def trial_spec(**values: Any) -> TrialSpec:
-    """Make a TrialSpec; what is wrong is told by field, value and what is allowed."""
+    """Make a TrialSpec; an error names the field, the value and what is allowed."""
     return _told(TrialSpec, values)
 
 
 def stored_spec(settings: Mapping[str, Any]) -> TrialSpec:
-    """Make a TrialSpec from results; settings that did not exist then have their neutral value."""
+    """Make a TrialSpec from stored settings; those added since then get their neutral value."""
     spec = trial_spec(**settings)
     whole = identity.completed(spec, settings)
     return spec if whole == settings else trial_spec(**whole)
 
 
 def execution_spec(**values: Any) -> ExecutionSpec:
-    """Make an ExecutionSpec; what is wrong is told by field, value and what is allowed."""
+    """Make an ExecutionSpec; an error names the field, the value and what is allowed."""
     return _told(ExecutionSpec, values)
 
 
@@ -275,7 +275,7 @@ def _names(kind: Any) -> list[str]:
 
 
 def columns(spec: TrialSpec) -> dict[str, Any]:
-    """Return the columns by which trials are told apart; they stand in every row of the results."""
+    """Return the columns that identify a trial; every row of its results has them."""
     settings = spec.model_dump(mode="json")
     options = identity.method_options(settings, spec.identity)
     return identity.columns(spec.trial_id, settings, options)

@@ -141,7 +141,7 @@ def test_the_worked_example_of_a_method_runs():
 @pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
 def test_the_frame_is_read_as_shown(page, playground, monkeypatch):
     monkeypatch.chdir(playground)
-    (code,) = blocks(page)
+    code = "\n".join(blocks(page))
     names = {}
     exec(compile(code.replace("runs/quickstart", "runs/default"), page, "exec"), names)
     assert set(names["frame"]["method"]) >= {"fedavg"}

@@ -1,4 +1,4 @@
-"""An experiment file to its cells: every combination of settings, checked, named and ordered."""
+"""From an experiment file to its cells: every combination of settings, checked and in order."""
 
 import dataclasses
 import itertools
@@ -22,7 +22,7 @@ MOST_CELLS = 20_000
 
 
 class GridCell(NamedTuple):
-    """One trial of an experiment, and what tells it apart from the others."""
+    """One trial of an experiment, and its label."""
 
     spec: TrialSpec
     label: Label
@@ -46,7 +46,7 @@ class Experiment(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """A cell on its way: the number of its case, what the file says of it, and its spec."""
+    """A cell before it has a label: the number of its case, its settings in the file, its spec."""
 
     case: int
     values: Table
@@ -195,7 +195,7 @@ def _ranks(keys: Iterable[str]) -> dict[str, int]:
 
 
 def _setting(draft: Draft) -> str:
-    """Return what is the same for the cells of one setting."""
+    """Return a key that cells have in common if only method, scenario or seed differ."""
     own = ("seed", "scenario", "method")
     return _text({key: value for key, value in draft.values.items() if key not in own})
 

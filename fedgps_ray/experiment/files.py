@@ -13,7 +13,7 @@ FILE_KINDS = {"dataset": "npz", "surrogate": "file"}
 
 
 def resolve(values: Mapping[str, Any], *folders: Path) -> tuple[TrialSpec, dict[str, str]]:
-    """Return the spec, and where the .npz files lie that it names by content.
+    """Return the spec, and the paths of the .npz files that it names by content.
 
     A relative path is looked for in the folders in turn, by default in the current one.
     """

@@ -12,7 +12,7 @@ Table = dict[str, Any]
 
 
 def is_whole(key: str, value: Mapping[str, Any]) -> bool:
-    """Say whether a table says itself what it is, and so takes the place of what was there."""
+    """Say whether a table has a name or kind of its own, and so replaces the one before it."""
     return SELECTORS.get(key) in value
 
 
@@ -33,7 +33,7 @@ def flat(
 
 
 def put(values: Table, key: str, value: Any) -> None:
-    """Set a dotted key; a name that stands where a table is needed becomes one."""
+    """Set a dotted key; a plain name is turned into a table where one is needed."""
     *parents, last = key.split(".")
     for parent in parents:
         held = values.get(parent, {})

@@ -1,4 +1,4 @@
-"""Results folders as they are on disk, of this layout or an older one; needs no PyTorch, no Ray."""
+"""Reading results folders, of this layout or an older one, without PyTorch and Ray."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ UNREADABLE = (pa.ArrowException, OSError)  # which of them depends on where a fi
 
 
 class NewerLayout(UserError):
-    """Results of a version that does not exist yet: whole, but not for this one to read."""
+    """The results were written by a newer version, in a layout that this one does not know."""
 
 
 # --- trial.json -----------------------------------------------------------------------------------
@@ -73,15 +73,29 @@ def _check_id(folder: Path, info: Row) -> None:
             f"{folder} belongs to another spec: the settings in its trial.json make trial {made};"
             f" {MOVE}"
         )
+    if not _agrees(info["identity"], info["spec"]):
+        raise UserError(
+            f"{folder} belongs to another spec: spec and identity in its trial.json differ; {MOVE}"
+        )
+
+
+def _agrees(identity_: Any, settings: Any) -> bool:
+    """Say whether settings have all values of an identity."""
+    if not isinstance(identity_, dict) or not isinstance(settings, dict):
+        return bool(identity_ == settings)
+    return all(
+        key == "class" or (key in settings and _agrees(value, settings[key]))
+        for key, value in identity_.items()
+    )
 
 
 def is_older(info: Row) -> bool:
-    """Say whether a trial or a sweep can be read, but was written by an older version."""
+    """Say whether a trial or a sweep was written by an older version."""
     return bool(info.get("schema_version", LAYOUT_VERSION) < LAYOUT_VERSION)
 
 
 def refuse_older(folder: Path, info: Row) -> None:
-    """Raise an error where something cannot be continued because an older version wrote it."""
+    """Raise an error if a trial or a sweep cannot be continued because it is older."""
     if is_older(info):
         raise UserError(
             f"{folder} was written by an older version of fedgps-ray (layout"
@@ -92,7 +106,7 @@ def refuse_older(folder: Path, info: Row) -> None:
 
 
 def columns(folder: Path, info: Row) -> Row:
-    """Return the settings of a trial as they stand in each of its rows."""
+    """Return the settings of a trial as columns, the same as in its rows."""
     if is_older(info):
         options = _written_options(folder / "partition.parquet")
     else:
@@ -101,7 +115,7 @@ def columns(folder: Path, info: Row) -> Row:
 
 
 def _written_options(path: Path) -> Row:
-    """Return the hyperparameters that layout 1 told in the rows only."""
+    """Return the hyperparameters that layout 1 has in its rows only."""
     if not path.exists():
         return {}
     column = pq.ParquetFile(path).read_row_group(0, columns=["method_options"])[0]
@@ -117,7 +131,7 @@ def trial_folders(experiment: Path) -> list[Path]:
 
 
 def listed(folder: Path, pattern: str) -> list[Path]:
-    """Return the trials whose trial.json matches a pattern, without those half copied."""
+    """Return the trials whose trial.json matches a pattern, without incomplete copies."""
     folders = sorted(path.parent for path in folder.glob(pattern))
     return [trial for trial in folders if not trial.name.startswith(".")]
 
@@ -165,7 +179,7 @@ def read_rows(path: Path, columns_: pa.Schema) -> pa.Table:
 
 
 def joined(tables: Iterable[pa.Table], columns_: pa.Schema) -> pa.Table:
-    """Return the rows of many trials in one table; what only some have is empty in the others."""
+    """Return the rows of many trials in one table, with the columns of all of them."""
     whole = pa.concat_tables([columns_.empty_table(), *tables], promote_options="permissive")
     return whole.unify_dictionaries()
 

@@ -1,4 +1,4 @@
-"""A trial's folder as it is written: what was asked for, the status, and the rows."""
+"""Writing a trial's folder: its settings, status and rows."""
 
 import platform
 import time
@@ -26,7 +26,7 @@ PACKAGES = ("fedgps-ray", "torch", "numpy", "ray")
 
 
 class TrialStore:
-    """Writes and reads one trial's folder."""
+    """Writes one trial's folder, and reads it again to continue."""
 
     def __init__(self, experiment: Path, spec: TrialSpec) -> None:
         self.spec = spec
@@ -38,7 +38,7 @@ class TrialStore:
 
     @property
     def checkpoints(self) -> Path:
-        """Where the trial's checkpoints lie."""
+        """The folder of the trial's checkpoints."""
         return self.folder / "checkpoint"
 
     # --- trial.json -----------------------------------------------------------------------------
@@ -72,7 +72,7 @@ class TrialStore:
         return int(info["summary"]["rounds_done"]) if info["status"] in schema.ENDED else None
 
     def note(self, **facts: Any) -> None:
-        """Add facts to trial.json; None takes one away."""
+        """Add facts to trial.json; None removes one."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         info = read_trial(self.folder) | facts | {"updated": now}
         told = {name: fact for name, fact in info.items() if fact is not None}
@@ -81,7 +81,7 @@ class TrialStore:
     # --- rows -----------------------------------------------------------------------------------
 
     def resume_rows(self, rounds_done: int) -> bool:
-        """Take over the rows of the rounds done; say whether they are all there."""
+        """Load the rows of the rounds done; say whether they are complete."""
         self._rounds = self._read("rounds.parquet", rounds_done)
         self._clients = self._read("clients.parquet", rounds_done)
         done = range(1, rounds_done + 1)
@@ -101,7 +101,7 @@ class TrialStore:
         return [row for row in rows if row["round"] <= rounds_done]
 
     def add(self, row: Row, clients: Sequence[Row]) -> None:
-        """Take in a finished round; rows reach the disk about once a second."""
+        """Add a finished round; rows are written to disk about once a second."""
         self._rounds.append(self._columns | row)
         self._clients.extend(self._columns | client for client in clients)
         if time.monotonic() >= self._next_flush:

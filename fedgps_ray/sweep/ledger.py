@@ -1,4 +1,4 @@
-"""What a results folder says about the cells of an experiment: done, failed, or still to do."""
+"""Which trials of an experiment are done, failed or still to do, according to its folder."""
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ class Entry(NamedTuple):
 
 
 class Ledger:
-    """The cells of an experiment in a results folder."""
+    """The trials of an experiment in a results folder."""
 
     def __init__(
         self, folder: Path, specs: Sequence[TrialSpec], labels: Mapping[str, Label] | None = None
@@ -95,7 +95,7 @@ class Ledger:
     # --- before a launch ------------------------------------------------------------------------
 
     def quarantine(self) -> list[Path]:
-        """Put damaged trials aside, so that they are run again; return where they are now."""
+        """Move damaged trials away, so that they are run again; return where they are now."""
         moved = []
         self._note_older()
         for spec in self.specs:
@@ -107,7 +107,9 @@ class Ledger:
                 raise
             except UserError as problem:
                 moved.append(_aside(folder, self.folder / "quarantine"))
-                self.notes.append(f"{spec.trial_id} was damaged, put aside: {problem}")
+                self.notes.append(
+                    f"{spec.trial_id} was damaged and is moved to quarantine: {problem}"
+                )
         return moved
 
     def _note_older(self) -> None:
@@ -132,7 +134,7 @@ class Ledger:
         return borrowed
 
     def write(self, facts: Facts) -> None:
-        """Write experiment.json: the whole grid, and who is finished."""
+        """Write experiment.json: the whole grid, and the trials that are done."""
         cells = [self._described(spec) for spec in self.specs]
         done = [entry.spec.trial_id for entry in self.entries() if entry.is_done]
         content = {**facts, "cells": cells, "finished": done}
@@ -146,7 +148,7 @@ class Ledger:
 
 
 def read(folder: Path) -> tuple[Ledger, Facts]:
-    """Return an experiment to be continued as its folder describes it, and its other facts."""
+    """Return the experiment of a folder, to continue it, and the other facts about it."""
     facts = read_experiment(folder)
     refuse_older(folder, facts)
     cells = facts.pop("cells")
@@ -173,7 +175,7 @@ def _has_ended(folder: Path) -> bool:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a trial beside its place first, so that it is there whole or not at all."""
+    """Copy a trial under a hidden name first, so that it is never there in part."""
     beside = target.with_name(f".{target.name}.copy")
     shutil.rmtree(beside, ignore_errors=True)
     shutil.copytree(source, beside, ignore=shutil.ignore_patterns(".lock", "*.part"))

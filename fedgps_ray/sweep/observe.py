@@ -1,4 +1,4 @@
-"""A results folder seen from outside: its trials and their progress; needs no PyTorch, no Ray."""
+"""The progress of a results folder, seen from another process, without PyTorch and Ray."""
 
 import time
 from collections import Counter
@@ -23,7 +23,7 @@ from fedgps_ray.sweep.state import Running, State, running
 
 
 class Seen(NamedTuple):
-    """A state, and whether somebody is at work on it right now."""
+    """A state, and whether a process is working on it right now."""
 
     state: State
     is_driven: bool
@@ -128,7 +128,7 @@ def _read(places: Mapping[str, Path]) -> tuple[dict[str, dict[str, Any]], list[s
 
 
 def _status(info: dict[str, Any], driven: bool, folder: Path) -> str:
-    """Return a trial's status; one that nobody works on any more was interrupted."""
+    """Return a trial's status; if no process works on it any more, it was interrupted."""
     status = str(info["status"])
     if status in (schema.RUNNING, schema.NEW) and not driven and not files.is_locked(folder):
         return schema.INTERRUPTED

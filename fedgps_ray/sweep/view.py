@@ -19,7 +19,7 @@ CLIENTS_SHOWN = 6
 
 
 def view(state: State, is_driven: bool = True) -> RenderableType:
-    """Return all there is to see of a sweep."""
+    """Return the whole view of a sweep."""
     now = time.time()
     parts: list[RenderableType] = [_grid(state, now, is_driven)]
     if state.running:

@@ -194,7 +194,7 @@ def test_rows_beyond_the_checkpoint_are_dropped(tmp_path):
     filled(tmp_path)
     trial = TrialStore(tmp_path, SPEC)
     assert trial.resume_rows(2)
-    assert [found["round"] for found in trial.rows] == [1, 2]
+    assert [kept["round"] for kept in trial.rows] == [1, 2]
     trial.add(row(3, accuracy=0.9), client_rows(3))
     trial.flush()
     frame = pd.read_parquet(trial.folder / "rounds.parquet")
@@ -278,7 +278,12 @@ def test_a_folder_of_another_spec_is_refused(tmp_path):
     trial = filled(tmp_path)
     other = trial_spec(**{**SPEC.model_dump(mode="json"), "rounds": 5})
     edited(trial, spec=other.model_dump(mode="json"))
-    with pytest.raises(UserError, match=rf"another spec: .* make trial {other.trial_id}; move"):
+    with pytest.raises(UserError, match=r"another spec: spec and identity .* differ; move"):
+        read_trial(trial.folder)
+    neutral_before = trial_spec(**{**SPEC.model_dump(mode="json"), "batch_size": 5})
+    edited(trial, spec=neutral_before.model_dump(mode="json"))
+    made = neutral_before.trial_id
+    with pytest.raises(UserError, match=rf"another spec: .* make trial {made}; move"):
         trial.open(ExecutionSpec(out=tmp_path))
 
 
@@ -292,8 +297,8 @@ def test_an_identity_of_another_trial_is_refused(tmp_path):
 
 def test_settings_that_are_not_valid_any_more_are_told(tmp_path):
     trial = filled(tmp_path)
-    edited(trial, spec={**SPEC.model_dump(mode="json"), "method": {"name": "fedavgg"}})
-    with pytest.raises(UserError, match=r"not valid .unknown method 'fedavgg'. Did you mean 'fed"):
+    edited(trial, spec={**SPEC.model_dump(mode="json"), "model": "cnnn"})
+    with pytest.raises(UserError, match=r"not valid .unknown model 'cnnn'. Did you mean 'cnn'"):
         trial.open(ExecutionSpec(out=tmp_path))
     edited(trial, spec=[1])
     with pytest.raises(UserError, match=r"damaged .spec is \[1\]"):

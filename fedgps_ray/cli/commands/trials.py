@@ -14,7 +14,7 @@ from fedgps_ray.cli.declared import Run
 from fedgps_ray.cli.progress import ending, follow
 from fedgps_ray.results.read import read_trial
 from fedgps_ray.results.schema import ENDED
-from fedgps_ray.results.store import TrialStore
+from fedgps_ray.results.store import TrialStore, spec_of
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, method_name
 
 
@@ -47,6 +47,8 @@ def run_and_show(spec: TrialSpec, execution: ExecutionSpec, restart: bool, as_js
     """Run a trial unless it has ended, show its rounds and its summary."""
     folder = TrialStore(execution.out, spec).folder
     known = read_trial(folder) if (folder / "trial.json").exists() and not restart else None
+    if known is not None:
+        spec_of(folder, known)  # raises an error if these are not its settings
     if known is None or known["status"] not in ENDED:
         _follow(spec, execution, restart, folder)
     else:
