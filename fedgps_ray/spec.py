@@ -1,8 +1,6 @@
 """TrialSpec, all that can change a number, and ExecutionSpec, all that must not."""
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -17,18 +15,19 @@ from pydantic import (
     model_validator,
 )
 
+from fedgps_ray import identity
 from fedgps_ray.data import datasets
 from fedgps_ray.data.batches import Augment
 from fedgps_ray.data.partition import Classes, Dirichlet, How, Iid
 from fedgps_ray.data.surrogate import LabelledFile, Noise, SurrogateSpec
 from fedgps_ray.errors import UserError, unknown
+from fedgps_ray.identity import Neutral
 from fedgps_ray.methods import METHODS, FedAvg
 from fedgps_ray.models import MODELS
 from fedgps_ray.training.local import Sgd
 
 Checked = TypeVar("Checked", bound=BaseModel)
 
-SCHEMA_VERSION = 1  # of the results; part of every trial id
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 KINDS = {"dirichlet": Dirichlet, "classes": Classes, "iid": Iid}
@@ -119,8 +118,10 @@ class TrialSpec(BaseModel):
     sampling_rate: Annotated[float, Field(gt=0, le=1)] = 0.5
     selection: Literal["stream", "official"] = "stream"
     model: Annotated[str, BeforeValidator(_known_model)] = "cnn"
-    method: Annotated[FedAvg, BeforeValidator(_parse_method), PlainSerializer(_dump_method)]
-    optimizer: Sgd
+    method: Annotated[
+        FedAvg, BeforeValidator(_parse_method), PlainSerializer(_dump_method), Neutral("fedgps")
+    ]
+    optimizer: Annotated[Sgd, Neutral(Sgd())]  # by default the method's own
     surrogate: Annotated[SurrogateSpec, BeforeValidator(_parse_surrogate)] = Noise()
     rounds: Count = 50
     local_epochs: Count = 1
@@ -158,15 +159,15 @@ class TrialSpec(BaseModel):
         """How many clients take part in a round."""
         return max(1, round(self.sampling_rate * self.clients))
 
-    def canonical(self) -> str:
-        """Return the spec as JSON with sorted keys: the same text for the same trial."""
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Return the settings that are not neutral, as JSON."""
+        return identity.identity(self)
 
     @property
     def trial_id(self) -> str:
         """Return the name of the trial's folder, which is also the key to resume it."""
-        text = f"{SCHEMA_VERSION}:{self.canonical()}"
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return identity.trial_id(self.identity)
 
 
 class ExecutionSpec(BaseModel):
@@ -207,6 +208,13 @@ class ExecutionSpec(BaseModel):
 def trial_spec(**values: Any) -> TrialSpec:
     """Make a TrialSpec; what is wrong is told by field, value and what is allowed."""
     return _told(TrialSpec, values)
+
+
+def stored_spec(settings: Mapping[str, Any]) -> TrialSpec:
+    """Make a TrialSpec from results; settings that did not exist then have their neutral value."""
+    spec = trial_spec(**settings)
+    whole = identity.completed(spec, settings)
+    return spec if whole == settings else trial_spec(**whole)
 
 
 def execution_spec(**values: Any) -> ExecutionSpec:
@@ -255,26 +263,6 @@ def _names(kind: Any) -> list[str]:
 
 def columns(spec: TrialSpec) -> dict[str, Any]:
     """Return the columns by which trials are told apart; they stand in every row of the results."""
-    how, method = spec.partition, spec.method
-    defaults = dataclasses.asdict(type(method)())
-    options = {k: v for k, v in _dump_method(method).items() if v != defaults.get(k, v)}
-    return {
-        "trial_id": spec.trial_id,
-        "dataset": getattr(spec.dataset, "file", "").removesuffix(".npz") or spec.dataset.name,
-        "model": spec.model,
-        "method": method_name(method),
-        "method_options": json.dumps(options, sort_keys=True),
-        "partition": how.kind,
-        "alpha": getattr(how, "alpha", None),
-        "classes_per_client": getattr(how, "classes_per_client", None),
-        "scenario": spec.scenario,
-        "seed": spec.seed,
-        "clients": spec.clients,
-        "sampling_rate": spec.sampling_rate,
-        "rounds": spec.rounds,
-        "local_epochs": spec.local_epochs,
-        "batch_size": spec.batch_size,
-        "lr": spec.optimizer.lr,
-        "weighting": method.weighting,
-        "client_momentum": spec.optimizer.client_momentum,
-    }
+    settings = spec.model_dump(mode="json")
+    options = identity.method_options(settings, spec.identity)
+    return identity.columns(spec.trial_id, settings, options)

@@ -138,10 +138,20 @@ def test_a_label_tells_the_method_and_what_differs(write):
         '[base]\nrounds = 3\n[grid]\nmethod = ["fedavg", { name = "fedgps", rho = 0.3 }]\n'
         'dataset = ["digits", { name = "synthetic", noise = 0.1 }]\npartition.alpha = [1.0, 2.0]\n'
     )
-    labels = [cell.label for cell in load(path).cells]
+    labels = [str(cell.label) for cell in load(path).cells]
     assert labels[0] == "fedavg, dataset digits, alpha 1.0"
     assert labels[-1] == "fedgps rho=0.3, alpha 2.0, dataset synthetic, noise 0.1"
     assert len(set(labels)) == len(labels) == 8
+
+
+def test_a_label_is_a_structure_in_which_no_two_settings_share_a_name(write):
+    path = write(
+        '[base]\nmethod = { name = "fedgps", rho = 0.3 }\n[grid]\nseed = [0, 1]\n'
+        'dataset = [{ name = "synthetic", seed = 3 }, { name = "synthetic", seed = 4 }]\n'
+    )
+    first, *_ = (cell.label for cell in load(path).cells)
+    assert first == ("fedgps rho=0.3", {"seed": "0", "dataset.seed": "3"})
+    assert first.parts("seed") == ["dataset.seed 3"]
 
 
 # --- [methods.NAME] ------------------------------------------------------------------------------

@@ -131,21 +131,21 @@ def show_plan(job: "Job", as_json: bool) -> None:
     """Show what a launch would do, and what it would take."""
     from fedgps_ray.tools.cost import budget
 
-    cells = job.ledger.cells()
+    entries = job.ledger.entries()
     to_do = job.ledger.to_do(job.again)
     with err.status("measuring this machine"):
         found = budget(to_do, source=job.execution.source) if to_do else None
     if as_json:
-        ids = {cell.spec.trial_id: cell.status for cell in cells}
+        ids = {entry.spec.trial_id: entry.status for entry in entries}
         print(json.dumps({"trials": ids, "estimate": found._asdict() if found else None}))
         return
     table = Table("trial", "what", "rounds", "status")
-    for cell in cells:
-        trial_id = cell.spec.trial_id
-        label = escape(job.ledger.labels[trial_id])
-        table.add_row(trial_id, label, str(cell.spec.rounds), cell.status)
+    for entry in entries:
+        trial_id = entry.spec.trial_id
+        label = escape(str(job.ledger.labels[trial_id]))
+        table.add_row(trial_id, label, str(entry.spec.rounds), entry.status)
     out.print(table)
-    out.print(f"{len(cells)} trials, {len(to_do)} to run")
+    out.print(f"{len(entries)} trials, {len(to_do)} to run")
     if found is not None:
         traffic = (found.bytes_up + found.bytes_down) / 1e9
         hours = found.gpu_hours if found.core_hours is None else found.core_hours

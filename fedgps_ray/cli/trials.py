@@ -126,23 +126,27 @@ def resume(
 
         resume_sweep(folder, failed, address, as_json)
         return
-    from fedgps_ray.results.store import ENDED, read_trial, trial_folders
-    from fedgps_ray.spec import execution_spec, trial_spec
+    from fedgps_ray.results.read import read_trial, trial_folders
+    from fedgps_ray.results.schema import ENDED
+    from fedgps_ray.results.store import spec_of
+    from fedgps_ray.spec import execution_spec
 
     folders = trial_folders(folder)
     if not folders:
         raise UserError(f"no trials in {folder}: expected trial.json or trials/*/trial.json there")
-    open_trials = [info for info in map(read_trial, folders) if info["status"] not in ENDED]
+    infos = {trial: read_trial(trial) for trial in folders}
+    open_trials = {trial: info for trial, info in infos.items() if info["status"] not in ENDED}
     if not open_trials:
         err.print(
             f"all {len(folders)} trials of {folder} have ended; nothing to do", soft_wrap=True
         )
-    for info in open_trials:
+    for trial, info in open_trials.items():
+        spec = spec_of(trial, info)
         where = folders[0].parent.parent
         other = {} if address is None else {"address": address}
         execution = execution_spec(**{**info["execution"], "out": where, **other})
         options.with_token(execution.address)
-        _run_and_show(trial_spec(**info["spec"]), execution, False, as_json)
+        _run_and_show(spec, execution, False, as_json)
 
 
 @app.command(epilog="Example: fedgps-ray partition --dataset digits --clients 10 --alpha 0.1")
@@ -196,7 +200,9 @@ def partition(  # noqa: PLR0913
 
 def _run_and_show(spec: "TrialSpec", execution: "ExecutionSpec", anew: bool, as_json: bool) -> None:
     """Run a trial unless it has ended, show its rounds and its summary."""
-    from fedgps_ray.results.store import ENDED, TrialStore, read_trial
+    from fedgps_ray.results.read import read_trial
+    from fedgps_ray.results.schema import ENDED
+    from fedgps_ray.results.store import TrialStore
 
     folder = TrialStore(execution.out, spec).folder
     there = read_trial(folder) if (folder / "trial.json").exists() and not anew else None

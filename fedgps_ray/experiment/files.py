@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgps_ray.data import datasets
-from fedgps_ray.experiment.tables import SELECTORS
+from fedgps_ray.identity import SELECTORS
 from fedgps_ray.spec import TrialSpec, trial_spec
 
 FILE_KINDS = {"dataset": "npz", "surrogate": "file"}
@@ -23,10 +23,10 @@ def resolve(values: Mapping[str, Any], *folders: Path) -> tuple[TrialSpec, dict[
         name = str(table.get(SELECTORS[key]))
         if name.endswith(".npz"):
             path = _located(name, folders)
-            found = _hashed(path, path.stat().st_mtime_ns if path.is_file() else 0)
-            described = {"file": found.file, "sha256": found.sha256}
-            values[key] = table | {SELECTORS[key]: kind} | described
-            files[found.sha256] = str(path)
+            file = _hashed(path, path.stat().st_mtime_ns if path.is_file() else 0)
+            content = {"file": file.file, "sha256": file.sha256}
+            values[key] = table | {SELECTORS[key]: kind} | content
+            files[file.sha256] = str(path)
     return trial_spec(**values), files
 
 

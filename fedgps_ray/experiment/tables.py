@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedgps_ray.errors import UserError
+from fedgps_ray.identity import SELECTORS
 
 Table = dict[str, Any]
-
-SELECTORS = {"dataset": "name", "method": "name", "partition": "kind", "surrogate": "kind"}
 
 
 def is_whole(key: str, value: Mapping[str, Any]) -> bool:
@@ -23,14 +22,14 @@ def flat(
     prefix: str = "",
 ) -> Table:
     """Return a table by dotted keys; tables at which to stop are kept as values."""
-    found: Table = {}
+    values: Table = {}
     for key, value in table.items():
         full = f"{prefix}{key}"
         if isinstance(value, Mapping) and not stop(full, value):
-            found |= flat(value, stop, f"{full}.")
+            values |= flat(value, stop, f"{full}.")
         else:
-            found[full] = value
-    return found
+            values[full] = value
+    return values
 
 
 def put(values: Table, key: str, value: Any) -> None:

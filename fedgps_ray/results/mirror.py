@@ -42,7 +42,7 @@ class Mirror:
         there = self._there(name)
         if self.system.get_file_info(f"{there}/trial.json").type == fs.FileType.NotFound:
             return False
-        beside = folder / f"{name}.fetched"
+        beside = (folder / name).with_name(f".{Path(name).name}.fetched")  # hidden: not whole yet
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
         fs.copy_files(there, str(beside), self.system, fs.LocalFileSystem())
@@ -65,8 +65,8 @@ class Mirror:
         self._send(file, folder / file)
 
     def _send(self, file: str, path: Path) -> None:
-        found = path.stat()
-        stamp = (found.st_mtime_ns, found.st_size)
+        known = path.stat()
+        stamp = (known.st_mtime_ns, known.st_size)
         if self.sent.get(file) == stamp:
             return
         there = self._there(file)

@@ -11,7 +11,8 @@ from fedgps_ray.data.partition import index_sha256
 from fedgps_ray.errors import Stopped, UserError
 from fedgps_ray.events import Event, Row, Started
 from fedgps_ray.results import files
-from fedgps_ray.results.store import ENDED, TrialStore
+from fedgps_ray.results.schema import ENDED
+from fedgps_ray.results.store import TrialStore
 from fedgps_ray.results.summary import summary
 from fedgps_ray.rounds import checkpoint
 from fedgps_ray.rounds.loop import Diverged, Finished, Snapshot, run

@@ -1,19 +1,18 @@
 """A sweep from its experiment to its end: what is there already, one launch, what came of it."""
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-import pyarrow.parquet as pq
-
 from fedgps_ray.cluster import session
 from fedgps_ray.results import files
 from fedgps_ray.results.mirror import Mirror
+from fedgps_ray.results.read import work_seconds
+from fedgps_ray.results.schema import LAYOUT_VERSION
 from fedgps_ray.results.store import PACKAGES
-from fedgps_ray.spec import SCHEMA_VERSION, ExecutionSpec, TrialSpec
+from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep import launch
 from fedgps_ray.sweep.launch import Stopping
 from fedgps_ray.sweep.ledger import Ledger
@@ -55,7 +54,7 @@ class Job:
 def facts(title: str, description: str, stopping: Stopping | None, file: str) -> dict[str, Any]:
     """Return what experiment.json says beside the cells."""
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": LAYOUT_VERSION,
         "title": title,
         "description": description,
         "file": file,
@@ -100,17 +99,9 @@ def _to_do(job: Job, screen: Screen) -> list[TrialSpec]:
 
 
 def _launch(job: Job, tracker: Tracker, to_do: list[TrialSpec], screen: Screen) -> None:
-    tracker.state.work_before = sum(work_seconds(job.ledger))
+    tracker.state.work_before = sum(work_seconds(map(job.ledger.place, job.ledger.specs)))
     where = job.execution.address
     tracker.tell("starting Ray" if where is None else f"joining the cluster at {where}")
     with screen.live(tracker.state), session.connected(where):
         launch.run(tracker, to_do, job.max_concurrent, job.stopping, job.reuse_crews)
         tracker.close()
-
-
-def work_seconds(ledger: Ledger) -> Iterator[float]:
-    """Yield how long the clients of each trial have trained."""
-    for spec in ledger.specs:
-        path = ledger.place(spec) / "clients.parquet"
-        if path.exists():
-            yield sum(pq.read_table(path, columns=["work_seconds"])["work_seconds"].to_pylist())

@@ -17,9 +17,9 @@ from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule
 from fedgps_ray.cluster import session
 from fedgps_ray.cluster.crew import client_share
 from fedgps_ray.errors import UserError
+from fedgps_ray.results.schema import STOPPED
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep import library
-from fedgps_ray.sweep.ledger import STOPPED
 from fedgps_ray.sweep.tracker import CURRENT, Callbacks, Tracker
 from fedgps_ray.sweep.trainable import SweepTrial, bundles
 

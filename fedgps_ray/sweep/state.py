@@ -1,13 +1,14 @@
-"""How a sweep stands, as its driver knows it and as others read it from live.json."""
+"""The state of a sweep, kept by its driver and read by others from live.json."""
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedgps_ray.identity import Label
 from fedgps_ray.results import files
-from fedgps_ray.spec import TrialSpec
 
 EVENTS_KEPT = 200
 FILE = "live.json"
@@ -33,12 +34,11 @@ class Running:
     restarts: int = 0
 
 
-def running(spec: TrialSpec, label: str) -> Running:
-    """Return a trial that begins; its label says what tells it apart."""
-    method, *rest = label.split(", ")
-    other = [part for part in rest if part.split()[0] not in ("scenario", "seed")]
-    setting = ", ".join(other)
-    return Running(spec.trial_id, method, spec.scenario, spec.seed, setting, spec.rounds)
+def running(columns: Mapping[str, Any], label: Label) -> Running:
+    """Return a trial that begins, from its columns and from what tells it apart."""
+    setting = ", ".join(label.parts("scenario", "seed"))  # these have columns of their own
+    trial_id, scenario, seed = columns["trial_id"], columns["scenario"], columns["seed"]
+    return Running(trial_id, label.method, scenario, seed, setting, columns["rounds"])
 
 
 @dataclass

@@ -8,9 +8,11 @@ from ray import tune
 
 from fedgps_ray.cluster import session
 from fedgps_ray.errors import UserError
-from fedgps_ray.results.store import ENDED, TrialStore, read_trial
-from fedgps_ray.spec import ExecutionSpec, TrialSpec
-from fedgps_ray.sweep.ledger import STOPPED, Cell, Ledger
+from fedgps_ray.results.read import read_trial
+from fedgps_ray.results.schema import ENDED, STOPPED
+from fedgps_ray.results.store import TrialStore
+from fedgps_ray.spec import ExecutionSpec, TrialSpec, columns
+from fedgps_ray.sweep.ledger import Entry, Ledger
 from fedgps_ray.sweep.state import State, running
 
 SAVE_SECONDS = 1.0
@@ -30,7 +32,7 @@ class Tracker:
     ) -> None:
         self.ledger, self.execution, self.say = ledger, execution, say
         self.specs = {spec.trial_id: spec for spec in ledger.specs}
-        self.state = _first(name, ledger.cells(), to_do)
+        self.state = _first(name, ledger.entries(), to_do)
         self.stopped: set[str] = set()  # by the scheduler of a search
         self.lost: set[str] = set()  # in this launch, by no fault of their own
         self.saved = self.looked = 0.0
@@ -51,7 +53,7 @@ class Tracker:
             return
         spec = self.specs[trial_id]
         done = self.ledger.rounds_done(spec)
-        trial = running(spec, self.ledger.labels[trial_id])
+        trial = running(columns(spec), self.ledger.labels[trial_id])
         trial.first = trial.rounds_done = done
         self.state.running[trial_id] = trial
         how = f"continues after round {done}" if done else "starts"
@@ -147,18 +149,18 @@ class Tracker:
         return f"{self.ledger.labels[trial_id]} ({trial_id})"
 
 
-def _first(name: str, cells: Sequence[Cell], to_do: Sequence[TrialSpec]) -> State:
+def _first(name: str, entries: Sequence[Entry], to_do: Sequence[TrialSpec]) -> State:
     """Return the state before a launch."""
     wanted = {spec.trial_id for spec in to_do}
-    statuses = [cell.status for cell in cells if cell.spec.trial_id not in wanted]
+    statuses = [entry.status for entry in entries if entry.spec.trial_id not in wanted]
     return State(
         name,
-        total=len(cells),
-        rounds_total=sum(cell.spec.rounds for cell in cells),
+        total=len(entries),
+        rounds_total=sum(entry.spec.rounds for entry in entries),
         finished=statuses.count("finished") + statuses.count("stopped"),
         diverged=statuses.count("diverged"),
         failed=statuses.count("failed"),
-        rounds_before=sum(c.spec.rounds if c.is_done else c.rounds_done for c in cells),
+        rounds_before=sum(e.spec.rounds if e.is_done else e.rounds_done for e in entries),
     )
 
 

@@ -18,7 +18,8 @@ from fedgps_ray.errors import UserError
 from fedgps_ray.methods.base import Turn
 from fedgps_ray.methods.fedgps import FedGPS
 from fedgps_ray.results import files
-from fedgps_ray.results.store import ENDED, read_trial, trial_folders
+from fedgps_ray.results.read import read_trial, trial_folders
+from fedgps_ray.results.schema import ENDED
 from fedgps_ray.rounds.worker import Job, Setup, Worker, prepare
 from fedgps_ray.spec import TrialSpec, execution_spec, trial_spec
 from fedgps_ray.tensors import Params

@@ -19,7 +19,7 @@ from fedgps_ray.cluster import crew as crews
 from fedgps_ray.cluster.dispatch import Dispatcher, share
 from fedgps_ray.cluster.pool import RayPool
 from fedgps_ray.methods import METHODS
-from fedgps_ray.results.store import read_trial
+from fedgps_ray.results.read import read_trial
 from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 

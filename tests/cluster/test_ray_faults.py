@@ -15,7 +15,8 @@ from fedgps_ray.cluster import crew as crews
 from fedgps_ray.cluster import dispatch
 from fedgps_ray.errors import ClientFailed
 from fedgps_ray.events import Started, Status
-from fedgps_ray.results.store import TrialStore, read_trial
+from fedgps_ray.results.read import read_trial
+from fedgps_ray.results.store import TrialStore
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

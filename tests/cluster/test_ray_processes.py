@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 import pytest
 
-from fedgps_ray.results.store import read_trial
+from fedgps_ray.results.read import read_trial
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 

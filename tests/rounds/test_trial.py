@@ -18,7 +18,8 @@ from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.errors import UserError
 from fedgps_ray.methods import FedAvg
 from fedgps_ray.results import files
-from fedgps_ray.results.store import TrialStore, read_trial
+from fedgps_ray.results.read import read_trial
+from fedgps_ray.results.store import TrialStore
 from fedgps_ray.rounds import trial as trial_module
 from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.rounds.worker import Worker, prepare

@@ -29,7 +29,7 @@ def test_ended_trials_are_not_run_again_and_failed_ones_only_when_asked(ledger, 
         note(book, spec, status=status, summary={"rounds_done": 1})
     assert book.to_do() == grid[3:5]
     assert book.to_do(again=True) == grid[2:5]
-    assert [cell.status for cell in book.cells()] == statuses
+    assert [entry.status for entry in book.entries()] == statuses
 
 
 def test_adding_a_seed_adds_only_its_cells(ledger, specs, run_here):
