@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -88,7 +88,7 @@ def step(params: Params, update: Update, scale: float = 1.0) -> Params:
     return Params(params.weights.add(update.delta, alpha=scale), update.buffers)
 
 
-def leaves(value: Any) -> Iterator[Any]:
+def leaves(value: object) -> Iterator[object]:
     """Walk through tuples, lists and dicts down to what is none of these."""
     if isinstance(value, dict):
         value = list(value.values())
@@ -99,7 +99,7 @@ def leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def num_bytes(payload: Any) -> int:
+def num_bytes(payload: object) -> int:
     """Return what a message or upload weighs: its tensors, and 8 bytes for each number."""
     total = 0
     for leaf in leaves(payload):
@@ -110,7 +110,7 @@ def num_bytes(payload: Any) -> int:
     return total
 
 
-def all_finite(payload: Any) -> bool:
+def all_finite(payload: object) -> bool:
     """Say whether no tensor in the payload holds NaN or infinity."""
     tensors = (leaf for leaf in leaves(payload) if isinstance(leaf, Tensor) and leaf.numel())
     return all(_largest_is_finite(t) for t in tensors if t.is_floating_point())

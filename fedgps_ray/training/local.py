@@ -112,21 +112,21 @@ def train(local: Local, start: Params, gradient: Gradient, after: After | None =
 @torch.no_grad()
 def descend(local: Local) -> None:
     """Take one step along the gradient vector: clip, weight decay, momentum."""
-    weights, grads, how = local.network.weights, local.network.grads, local.optimizer
-    if how.max_norm is not None:
-        clip(grads, how.max_norm)
-    if how.weight_decay:
-        grads.add_(weights, alpha=how.weight_decay)
-    if not how.momentum:
+    weights, grads, sgd = local.network.weights, local.network.grads, local.optimizer
+    if sgd.max_norm is not None:
+        clip(grads, sgd.max_norm)
+    if sgd.weight_decay:
+        grads.add_(weights, alpha=sgd.weight_decay)
+    if not sgd.momentum:
         weights.add_(grads, alpha=-local.lr)
         return
     if local.velocity is None:
         local.velocity = grads.clone()
     else:
-        local.velocity.mul_(how.momentum).add_(grads)
-    if how.nesterov:
+        local.velocity.mul_(sgd.momentum).add_(grads)
+    if sgd.nesterov:
         weights.add_(grads, alpha=-local.lr)
-        weights.add_(local.velocity, alpha=-local.lr * how.momentum)
+        weights.add_(local.velocity, alpha=-local.lr * sgd.momentum)
     else:
         weights.add_(local.velocity, alpha=-local.lr)
 
