@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Params(NamedTuple):
-    """What is trained, and what only follows (BatchNorm statistics)."""
+    """The trained weights, and the buffers (BatchNorm statistics)."""
 
     weights: Tensor
     buffers: Tensor
@@ -47,7 +47,7 @@ class Layout(NamedTuple):
 
 
 def pieces(named: Sequence[tuple[str, Sequence[int]]]) -> tuple[Piece, ...]:
-    """Lay named shapes one after the other."""
+    """Place named shapes one after the other."""
     laid: list[Piece] = []
     for name, shape in named:
         laid.append(Piece(name, tuple(shape), laid[-1].end if laid else 0))
@@ -79,7 +79,7 @@ def sum_of_norms(vector: Tensor, layout: tuple[Piece, ...]) -> float:
 
 
 def moved(start: Params, end: Params) -> Update:
-    """Return how far training went, with the buffers it ended with."""
+    """Return the change of the weights, and the buffers at the end."""
     return Update(end.weights - start.weights, end.buffers)
 
 
@@ -89,7 +89,7 @@ def step(params: Params, update: Update, scale: float = 1.0) -> Params:
 
 
 def leaves(value: object) -> Iterator[object]:
-    """Walk through tuples, lists and dicts down to what is none of these."""
+    """Yield what tuples, lists and dicts hold, at any depth."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple):
@@ -100,7 +100,7 @@ def leaves(value: object) -> Iterator[object]:
 
 
 def num_bytes(payload: object) -> int:
-    """Return what a message or upload weighs: its tensors, and 8 bytes for each number."""
+    """Return the size of a message or upload: its tensors, and 8 bytes for each number."""
     total = 0
     for leaf in leaves(payload):
         if isinstance(leaf, Tensor):

@@ -40,8 +40,8 @@ def title(kind: type[Method]) -> str:
 
 def about(kind: type[Method]) -> About:
     """Return what a method says about itself, which may be nothing."""
-    found = getattr(kind, "about", None)
-    return found if isinstance(found, About) else About()
+    own = getattr(kind, "about", None)
+    return own if isinstance(own, About) else About()
 
 
 METHODS = collect()

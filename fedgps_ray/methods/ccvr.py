@@ -26,7 +26,7 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class State(NamedTuple):
-    """The server's: the global model, and where its head lies."""
+    """The server's state: the global model, and where its head lies."""
 
     params: Params
     weight: Piece
@@ -34,7 +34,7 @@ class State(NamedTuple):
 
 
 class Query(NamedTuple):
-    """To every client: the model whose features are wanted, from whom, and which covariance."""
+    """Sent to every client: the model whose features are wanted, who is asked, which covariance."""
 
     params: Params
     clients: tuple[int, ...] | None  # None: from all
@@ -90,7 +90,7 @@ class CCVR(FedAvgWith[State, None]):
         return self.refitted(state, z, labels, turn)
 
     def draw(self, told: Sequence[Moments], rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """Draw virtual features of every class that somebody has."""
+        """Draw virtual features of every class that any client has."""
         present = torch.stack([moments.counts for moments in told]).sum(dim=0).nonzero().flatten()
         drawn = [
             gaussian(*pooled(told, label), self.virtual_features, rng) for label in present.tolist()

@@ -25,7 +25,7 @@ class DeltaSGD(FedAvg):
     name: ClassVar[str] = "delta_sgd"
     title: ClassVar[str] = "Delta-SGD"
     about: ClassVar[About] = FedAvg.about._replace(
-        client="SGD with a step size from local smoothness, two gradients a step",
+        client="SGD with a step size from local smoothness, two gradients per step",
         state="client: previous weights, within a round (M)",
         source="Kim et al., ICLR 2024",
     )
@@ -41,7 +41,7 @@ class DeltaSGD(FedAvg):
         return self.adaptive(super().gradient(local, message, memory))
 
     def adaptive(self, gradient: Gradient) -> Gradient:
-        """Return the gradient, made to set the client's learning rate."""
+        """Return a gradient that also sets the client's learning rate."""
         previous: Tensor | None = None
         ratio = 1.0
 

@@ -16,7 +16,7 @@ from fedgps_ray.training.local import Positive
 
 
 class State(NamedTuple):
-    """The server's: the model, both moments of the mean update, and the rounds done."""
+    """The server's state: the model, both moments of the mean update, and the rounds done."""
 
     params: Params
     first: Tensor
@@ -50,7 +50,7 @@ class FedAdam(FedAvgWith[State, None]):
     bias_correction: Literal["none", "flower"] = "none"
 
     def init(self, params: Params, cohort: Cohort) -> State:
-        """Start with moments of nothing."""
+        """Start with empty moments."""
         start = self.tau**2 if self.second_start == "tau_squared" else 0.0
         second = torch.full_like(params.weights, start)
         return State(params, torch.zeros_like(params.weights), second, 0)
@@ -66,7 +66,7 @@ class FedAdam(FedAvgWith[State, None]):
         )
 
     def lr(self, rounds: int) -> float:
-        """Return the server's learning rate after so many rounds."""
+        """Return the server's learning rate after this number of rounds."""
         if self.bias_correction == "none":
             return self.server_lr
         power = rounds + 2

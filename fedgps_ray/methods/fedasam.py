@@ -16,7 +16,7 @@ from fedgps_ray.training.local import Gradient, Local, NotNegative
 
 @dataclass(frozen=True, config=STRICT)
 class FedASAM(FedAvg):
-    """FedAvg with adaptive sharpness-aware minimisation; two passes a step."""
+    """FedAvg with adaptive sharpness-aware minimisation; two passes per step."""
 
     name: ClassVar[str] = "fedasam"
     title: ClassVar[str] = "FedASAM"

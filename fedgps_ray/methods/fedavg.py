@@ -27,13 +27,13 @@ from fedgps_ray.training.local import Client, Gradient, Local, train
 
 
 class State(NamedTuple):
-    """The server's: the global model."""
+    """The server's state: the global model."""
 
     params: Params
 
 
 class Message(NamedTuple):
-    """To a client: the global model."""
+    """Sent to a client: the global model."""
 
     params: Params
 
@@ -85,7 +85,7 @@ class Averaging(BaseMethod[ModelStateT, MessageT, UploadT, MemoryT]):
 
 @dataclass(frozen=True, config=STRICT)
 class FedAvgWith(Averaging[TupleT, Message, Update, MemoryT]):
-    """FedAvg with another state of the server or with a memory of the clients (None: no memory).
+    """FedAvg with another server state, or with a client memory (None if there is none).
 
     Every client gets the global model and returns its update.
     """

@@ -15,7 +15,7 @@ from fedgps_ray.training.local import Positive
 
 
 class State(NamedTuple):
-    """The server's: the global model, and the velocity of its weights."""
+    """The server's state: the global model, and the velocity of its weights."""
 
     params: Params
     velocity: Tensor

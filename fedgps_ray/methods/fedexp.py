@@ -14,7 +14,7 @@ AUTHORS_DECAY = 0.998
 
 
 class State(NamedTuple):
-    """The server's: the model, the one before it (none in the first round), the rounds done."""
+    """The server's state: the model, the one before it (None at first), the rounds done."""
 
     params: Params
     previous: Params | None

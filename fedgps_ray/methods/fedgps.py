@@ -34,7 +34,7 @@ class Prototypes(NamedTuple):
 
 
 class State(NamedTuple):
-    """The server's: the model, the last mean update, the prototypes, and where it all began."""
+    """The server's state: the model, the last mean update, the prototypes, the initial model."""
 
     params: Params
     update: Tensor | None
@@ -43,7 +43,7 @@ class State(NamedTuple):
 
 
 class Message(NamedTuple):
-    """To a client; total is the sum of the aggregation weights of this round."""
+    """Sent to a client; total is the sum of the aggregation weights of this round."""
 
     params: Params
     update: Tensor | None
@@ -52,7 +52,7 @@ class Message(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """To the server: the update, and the weighted class means of the surrogate features."""
+    """Sent to the server: the update, and the weighted class means of the surrogate features."""
 
     delta: Tensor
     buffers: Tensor
@@ -116,7 +116,7 @@ class ClassSums:
 
 @dataclass(frozen=True, config=STRICT)
 class FedGPSWith(Averaging[State, Message, Upload, RememberedT]):
-    """FedGPS with a client memory of the method's own, from which it tells the others' update."""
+    """FedGPS with any client memory; subclasses say how the others' update follows from it."""
 
     about: ClassVar[About] = About(
         client="joint step on real and noise images, gradient taken ahead along the others' update",
@@ -171,7 +171,7 @@ class FedGPSWith(Averaging[State, Message, Upload, RememberedT]):
     perturb_norm: Literal["sum", "global"] = "sum"
     norm_epsilon: float = Field(default=1e-7, ge=-1e-6, le=1e-3)
     first_time: Literal["none", "global_update"] = "none"
-    # measured every so many rounds, 0 = never
+    # rounds between two measurements, 0 = never
     divergence_every: int = Field(default=0, ge=0)
     divergence_scale: Literal["trained", "official"] = "trained"
 
@@ -398,7 +398,7 @@ def final_pass(local: Local) -> ClassSums:
 def feature_distance(
     local: Local, memory: Remembered | None, sent: tuple[Prototypes, Params | None]
 ) -> float | None:
-    """Say how far a client's own last model puts surrogate images from the prototypes."""
+    """Return how far surrogate images lie from the prototypes under a client's last model."""
     prototypes, initial = sent
     params = initial if memory is None else memory.model
     if params is None:
@@ -411,7 +411,7 @@ def feature_distance(
 
 
 def _distances(local: Local, prototypes: Prototypes) -> Tensor:
-    """Return the distances of a batch to its prototypes, of images whose class has one."""
+    """Return the distances of a batch's images to their prototypes, where there is one."""
     noise = local.noise()
     z = local.network.features(noise.x)
     distances: Tensor = (z - prototypes.values[noise.y]).norm(dim=1)

@@ -1,4 +1,4 @@
-"""FedGPS-CF (NeurIPS 2025): FedGPS without its extra download; received models stand for it."""
+"""FedGPS-CF (NeurIPS 2025): FedGPS without its extra download: clients infer the update."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal, NamedTuple

@@ -13,7 +13,7 @@ from fedgps_ray.training.local import Local, NotNegative, Sgd, train
 
 
 class State(NamedTuple):
-    """The server's: the model, its first weights, and the clients that have taken part."""
+    """The server's state: the model, its first weights, and the clients that have taken part."""
 
     params: Params
     first: Tensor
@@ -48,7 +48,7 @@ class FedInit(FedAvgWith[State, Memory]):
     mean_of: Literal["models", "displacements"] = "models"
 
     def init(self, params: Params, cohort: Cohort) -> State:
-        """Start with nobody seen."""
+        """Start before any client has taken part."""
         return State(params, params.weights, ())
 
     def send(self, state: State, turn: Turn) -> Sequence[Message]:

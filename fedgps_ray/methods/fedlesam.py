@@ -1,4 +1,4 @@
-"""FedLESAM (Fan et al., 2024): gradients taken towards the older global model, in one pass a step.
+"""FedLESAM (Fan et al., 2024): gradients taken towards an older global model, one pass per step.
 
 Variant S corrects the gradient as SCAFFOLD does, D as FedDyn does, base not at all.
 """
@@ -18,7 +18,7 @@ from fedgps_ray.training.local import Gradient, Local, NotNegative, Positive, Sg
 
 
 class State(NamedTuple):
-    """The server's; control is the mean over all clients of their own (not for base)."""
+    """The server's state; control is the mean over all clients of their own (not for base)."""
 
     params: Params
     control: Tensor | None
@@ -27,7 +27,7 @@ class State(NamedTuple):
 
 
 class Message(NamedTuple):
-    """To a client: the model, for S the control, and the previous weights if they are sent."""
+    """Sent to a client: the model, for S the control, and the previous weights if they are sent."""
 
     params: Params
     control: Tensor | None
@@ -35,7 +35,7 @@ class Message(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """To the server: the update, and for S the change of the client's control."""
+    """Sent to the server: the update, and for S the change of the client's control."""
 
     delta: Tensor
     buffers: Tensor
@@ -51,7 +51,7 @@ class Memory(NamedTuple):
 
 @dataclass(frozen=True, config=STRICT)
 class FedLESAM(Averaging[State, Message, Upload, Memory]):
-    """Sharpness-aware steps whose direction is how the global model came here, reversed."""
+    """Sharpness-aware steps back along the way that the global model has come."""
 
     name: ClassVar[str] = "fedlesam"
     title: ClassVar[str] = "FedLESAM"
@@ -87,7 +87,7 @@ class FedLESAM(Averaging[State, Message, Upload, Memory]):
         return [Message(state.params, control, state.previous)] * len(turn.clients)
 
     def work(self, local: Local, message: Message, memory: Memory | None) -> Work[Upload, Memory]:
-        """Train on corrected gradients taken elsewhere; renew the own control."""
+        """Train on corrected gradients taken at other weights; update the client's control."""
         start = message.params.weights
         memory = memory or Memory(None, torch.zeros_like(start))
         gradient = self.uphill(backprop(cross_entropy), message, memory)
@@ -95,10 +95,10 @@ class FedLESAM(Averaging[State, Message, Upload, Memory]):
         update = moved(message.params, done.params)
         control = change = None
         if self.variant == "D":
-            control = there(memory.control) + update.delta
+            control = required(memory.control) + update.delta
         if self.variant == "S":
-            change = control_change(there(message.control), update.delta, local)
-            control = there(memory.control) + change
+            change = control_change(required(message.control), update.delta, local)
+            control = required(memory.control) + change
         received = start if self.reference == "own" else None
         return Work(Upload(*update, change), Memory(received, control), done.loss)
 
@@ -114,29 +114,29 @@ class FedLESAM(Averaging[State, Message, Upload, Memory]):
         """Add lambda (c - c_k) for S, lambda (w - start + h_k) for D."""
         if self.variant == "base":
             return gradient
-        start, own = message.params.weights, there(memory.control)
+        start, own = message.params.weights, required(memory.control)
         if self.variant == "D":
             return plus(gradient, lambda now: (now.network.weights - start + own) * self.correction)
-        drift = (there(message.control) - own) * self.correction
+        drift = (required(message.control) - own) * self.correction
         return plus(gradient, lambda _: drift)
 
     def merge(self, state: State, replies: Sequence[Reply[Upload]]) -> State:
-        """Move the model by the mean update; renew the control, and for D add it to the model."""
+        """Move the model by the mean update; update the control, and for D add it to the model."""
         params = step(state.params, self.average(replies), self.server_lr)
         previous = None if self.reference == "own" else state.params.weights
         if self.variant == "base":
             return state._replace(params=params, previous=previous)
         uploads = [reply.upload for reply in replies]
-        changes = [there(u.control) if self.variant == "S" else u.delta for u in uploads]
+        changes = [required(u.control) if self.variant == "S" else u.delta for u in uploads]
         change = mean(changes, [1.0] * len(replies))
-        control = there(state.control).add(change, alpha=len(replies) / state.num_clients)
+        control = required(state.control).add(change, alpha=len(replies) / state.num_clients)
         if self.variant == "D":
             params = params._replace(weights=params.weights + control)
         return state._replace(params=params, control=control, previous=previous)
 
 
-def there(control: Tensor | None) -> Tensor:
-    """Return a control that variants S and D always have."""
+def required(control: Tensor | None) -> Tensor:
+    """Return a control, which variants S and D always have."""
     assert control is not None
     return control
 
@@ -148,7 +148,7 @@ def control_change(control: Tensor, delta: Tensor, local: Local) -> Tensor:
 
 
 def effective_steps(optimizer: Sgd, steps: int) -> float:
-    """Return how many times the learning rate one constant gradient is followed in so many steps.
+    """Return how far a number of steps follows a constant gradient, in learning rates.
 
     Without momentum, as in the paper, this is the number of steps.
     """

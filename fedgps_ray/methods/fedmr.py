@@ -16,7 +16,7 @@ from fedgps_ray.training.local import Local, train
 
 
 class State(NamedTuple):
-    """The server's: one model for each place in a round, their mean, and where layers lie."""
+    """The server's state: one model for each place in a round, their mean, and where layers lie."""
 
     models: tuple[Params, ...]
     params: Params

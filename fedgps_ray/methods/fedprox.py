@@ -38,7 +38,7 @@ class FedProx(FedAvg):
         return plus(super().gradient(local, message, memory), self.pull(message.params.weights))
 
     def pull(self, start: Tensor) -> Callable[[Local], Tensor]:
-        """Return the gradient of the penalty as a function of where a client is."""
+        """Return the gradient of the penalty as a function of a client's weights."""
 
         def away(local: Local) -> Tensor:
             distance = local.network.weights - start

@@ -1,4 +1,4 @@
-"""NUCFL (Chu et al.): confidence calibrated locally as far as the model resembles the global one.
+"""NUCFL (Chu et al.): confidence calibrated locally, the more so the closer to the global model.
 
 No public code exists; what the similarity compares, and when, is our reading and an option.
 """
@@ -108,7 +108,7 @@ def features_of(local: Local, received: Params) -> Callable[[Local, Batch], Pair
 def head_updates(
     local: Local, received: Tensor, memory: Memory | None
 ) -> Callable[[Local, Batch], Pair | None]:
-    """Compare how the head's matrix moved: here so far, and globally since the last time."""
+    """Compare how the head's matrix moved: here so far, and globally since last time."""
     layout = local.network.layout.weights
     start = views(received, layout)["head.weight"]
     went = None if memory is None else start - views(memory.received, layout)["head.weight"]

@@ -16,7 +16,7 @@ from fedgps_ray.training.local import Gradient, Local, Positive, Sgd, Trained, t
 
 
 class State(NamedTuple):
-    """The server's: the model, the mean of all clients' controls, and how many clients exist."""
+    """The server's state: the model, the mean of all clients' controls, the number of clients."""
 
     params: Params
     control: Tensor
@@ -24,14 +24,14 @@ class State(NamedTuple):
 
 
 class Message(NamedTuple):
-    """To a client: the model and the mean control."""
+    """Sent to a client: the model and the mean control."""
 
     params: Params
     control: Tensor
 
 
 class Upload(NamedTuple):
-    """To the server: the update, and the change of the client's control."""
+    """Sent to the server: the update, and the change of the client's control."""
 
     delta: Tensor
     buffers: Tensor

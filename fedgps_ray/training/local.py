@@ -1,4 +1,4 @@
-"""Local, all that a client may touch in a round, and train(), the only SGD loop."""
+"""Local, everything a client may use in a round, and train(), the only SGD loop."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ class Sgd:
 
 
 class Client(NamedTuple):
-    """All the server may know about a client."""
+    """Everything the server may know about a client."""
 
     id: int
     label_counts: tuple[int, ...]
@@ -43,7 +43,7 @@ class Client(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """What local training ends with."""
+    """The result of local training."""
 
     params: Params
     steps: int
