@@ -91,7 +91,7 @@ def _spec_columns(spec: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "alpha": how.get("alpha"),
         "classes_per_client": how.get("classes_per_client"),
         "lr": optimizer["lr"],
-        "weighting": spec["method"]["weighting"],
+        "weighting": spec["method"].get("weighting"),
         "client_momentum": optimizer["client_momentum"],
     }
     return {name: named.get(name, spec.get(name)) for name in SPEC_COLUMNS if name != "trial_id"}

@@ -35,9 +35,10 @@ def methods(
 def _method_facts(kind: Any) -> dict[str, Any]:
     import dataclasses
 
-    from fedgps_ray.methods import about
+    from fedgps_ray.methods import about, title
 
     return {
+        "title": title(kind),
         "idea": (kind.__doc__ or "").split("\n")[0],
         **about(kind)._asdict(),
         "method": dataclasses.asdict(kind()),
