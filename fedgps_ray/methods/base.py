@@ -102,8 +102,9 @@ class Method(Protocol[StateT, MessageT, UploadT, MemoryT]):
     """Both sides of a federated method. Values go in, values come out; nothing changes in place.
 
     A method is a frozen dataclass with these members; its fields are its options, each with a
-    default. It needs no particular parent. Of the members, `init`, `send`, `work` and `merge` must
-    be written; all others have a default in `BaseMethod`.
+    default. It needs no particular parent. `init`, `send`, `work` and `merge` must be written; all
+    other members have a default in `BaseMethod`. Not part of the interface: `name`, by which a
+    class in this folder is registered, `title`, its published name, and `about`.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]  # the options

@@ -29,9 +29,8 @@ def test_every_claim_holds(proofs):
     assert [proof for proof in proofs if not proof.holds] == []
 
 
-def test_every_method_has_three_claims_besides_running_twice(proofs):
+def test_every_published_method_has_three_claims_besides_running_twice(proofs):
     found = collections.Counter(proof.method for proof in proofs if TWICE not in proof.claim)
-    assert set(found) == set(METHODS)
     assert min(found[name] for name in TITLES) >= 3
     assert {proof.method for proof in proofs if TWICE in proof.claim} == set(METHODS)
 

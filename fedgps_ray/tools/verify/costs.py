@@ -13,6 +13,7 @@ from fedgps_ray.methods.fedgps_cf import FedGPSCF
 from fedgps_ray.methods.fedlesam import FedLESAM
 from fedgps_ray.methods.vhl import VHL
 from fedgps_ray.models import build
+from fedgps_ray.titles import TITLES
 from fedgps_ray.tools.verify.check import Check, Value, stated
 from fedgps_ray.tools.verify.trials import Trials, quick
 from fedgps_ray.training.network import layout_of
@@ -32,7 +33,7 @@ def checks(trials: Trials) -> list[Check]:
         *more_traffic(trials),
         *statistics(trials),
         *sizes(),
-        *(passes(trials, name) for name in METHODS),
+        *(passes(trials, name) for name in TITLES),
         steps(trials),
         stated(
             "centralized",
