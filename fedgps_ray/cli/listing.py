@@ -35,9 +35,12 @@ def methods(
 def _method_facts(kind: Any) -> dict[str, Any]:
     import dataclasses
 
+    from fedgps_ray.methods import about, title
+
     return {
+        "title": title(kind),
         "idea": (kind.__doc__ or "").split("\n")[0],
-        **kind.about._asdict(),
+        **about(kind)._asdict(),
         "method": dataclasses.asdict(kind()),
         "optimizer": dataclasses.asdict(kind.optimizer),
         "presets": list(kind.presets),

@@ -57,9 +57,9 @@ def _write(
     folders: list[Path], where: Path, against: str | None, theory: bool, status: Any
 ) -> Path:
     from fedgps_ray.analysis.report import write
-    from fedgps_ray.methods import METHODS
+    from fedgps_ray.methods import METHODS, about
 
-    formulas = {name: (kind.about.up, kind.about.down) for name, kind in METHODS.items()}
+    formulas = {name: (about(kind).up, about(kind).down) for name, kind in METHODS.items()}
     return write(
         folders,
         where,

@@ -16,8 +16,8 @@ import torch
 from fedgps_ray import methods
 from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.data.partition import class_counts
-from fedgps_ray.methods import METHODS
-from fedgps_ray.methods.base import Reply, Turn
+from fedgps_ray.methods import METHODS, about, title
+from fedgps_ray.methods.base import About, Reply, Turn
 from fedgps_ray.rounds.loop import Snapshot, run
 from fedgps_ray.rounds.pool import InProcess, Kept, Task
 from fedgps_ray.rounds.selection import schedule
@@ -25,6 +25,7 @@ from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.rounds.worker import Asked, Worker, prepare
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 from fedgps_ray.tensors import all_finite, leaves
+from fedgps_ray.titles import TITLES
 
 ROUNDS = 3
 FASTER = {"ccvr": {"virtual_features": 20}}  # a quantity, not another way of working
@@ -233,7 +234,13 @@ def test_what_a_method_tells_about_itself(name):
     kind = METHODS[name]
     assert (kind.__doc__ or "").strip()
     assert "__doc__" in vars(kind)  # its own words, not its parent's
-    assert all(kind.about)
+    assert isinstance(about(kind), About)
+
+
+@pytest.mark.parametrize("name", TITLES)
+def test_a_published_method_tells_all_and_has_its_published_name(name):
+    assert all(about(METHODS[name]))
+    assert title(METHODS[name]) == TITLES[name]
 
 
 def tree_of(path):
