@@ -239,13 +239,26 @@ def _line(error: Any, kind: type[BaseModel], values: Mapping[str, Any]) -> str:
         return str(inner)
     if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         *part, name = error["loc"]
-        owner, known = _known(part[0], values[part[0]]) if part else ("", [*kind.model_fields])
+        if not part:
+            return _unknown_setting(name, [*kind.model_fields], values)
+        owner, known = _known(part[0], values[part[0]])
         return str(unknown(f"setting{owner}", name, known))
     where = ".".join(str(part) for part in error["loc"])
     if error["type"] == "dataclass_type":
         return f"{where}: must be a table of settings, got {error['input']!r}"
     reason = error["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     return f"{where}: {reason[:1].lower()}{reason[1:]}, got {error['input']!r}"
+
+
+def _unknown_setting(name: str, known: list[str], values: Mapping[str, Any]) -> str:
+    """Return what to say about a setting that does not exist, unless inside one of the parts."""
+    given = {part: value for part, value in values.items() if isinstance(value, Mapping)}
+    tables = {"method": {"name": "fedgps"}, "partition": {}, "surrogate": {}, **given}
+    parts = ("optimizer", "method", "partition", "surrogate")
+    inside = [part for part in parts if name in _known(part, tables.get(part, {}))[1]]
+    if not inside:
+        return str(unknown("setting", name, known))
+    return f"unknown setting '{name}'. Did you mean '{inside[0]}.{name}'?"
 
 
 def _known(part: str, given: Mapping[str, Any]) -> tuple[str, list[str]]:

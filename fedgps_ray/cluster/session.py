@@ -40,12 +40,9 @@ def start_early(address: str | None) -> None:
     _EARLY.append(_BACKGROUND.submit(start, address))
 
 
-def abandon_early() -> None:
-    """End a Ray that was started early and never used."""
-    while _EARLY:
-        with contextlib.suppress(UserError):
-            _EARLY.pop().result()
-        ray.shutdown()
+def is_starting() -> bool:
+    """Say whether a Ray that was started early is there and nobody has taken it over."""
+    return bool(_EARLY)
 
 
 @contextlib.contextmanager
@@ -56,7 +53,7 @@ def connected(address: str | None) -> Iterator[None]:
         return
     with own_answer_to_sigterm():
         if _EARLY:
-            wait(_EARLY)  # before it is taken off: an interrupt here leaves it to abandon_early
+            wait(_EARLY)  # before it is taken off: after an interrupt here it counts as starting
             _EARLY.pop().result()
         else:
             start(address)
