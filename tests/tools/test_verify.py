@@ -95,7 +95,7 @@ def test_an_exception_is_a_proof_that_failed():
 # --- methods that are wrong ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", TITLES)
 def test_a_server_that_is_slightly_off_is_found(name, monkeypatch):
     right = METHODS[name].merge
 
