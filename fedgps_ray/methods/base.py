@@ -56,14 +56,23 @@ class Work(NamedTuple):
     upload: Upload
     memory: Memory | None
     loss: float  # mean over the local steps
-    metrics: dict[str, float] = {}
+    metrics: dict[str, float] = {}  # noqa: RUF012 (values are never changed in place)
 
 
 class Reply(NamedTuple):
-    """An upload and who sent it."""
+    """What came back from a client; a method uses the first two, the round loop the rest."""
 
     client: Client
     upload: Upload
+    memory: Any = None  # what it keeps for its next job: values, or where a pool has put them
+    velocity: Any = None
+    loss: float = 0.0
+    metrics: dict[str, float] = {}  # noqa: RUF012 (values are never changed in place)
+    steps: int = 0
+    gradient_evaluations: int = 0
+    finite: bool = True
+    seconds: float = 0.0
+    worker: str = ""
 
 
 class Method(Protocol):

@@ -48,7 +48,7 @@ def _tuple_type(name: str) -> Any:
     module, _, kind = name.partition(":")
     if not module.startswith("fedgps_ray."):
         raise ValueError(f"a type outside the package is named: {name}")
-    found = getattr(importlib.import_module(module), kind)
-    if not (isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")):
+    named = getattr(importlib.import_module(module), kind)
+    if not (isinstance(named, type) and issubclass(named, tuple) and hasattr(named, "_fields")):
         raise ValueError(f"not a named tuple: {name}")
-    return found
+    return named

@@ -14,8 +14,7 @@ from fedgps_ray.results import files
 from fedgps_ray.results.mirror import Mirror
 from fedgps_ray.results.store import PACKAGES
 from fedgps_ray.spec import SCHEMA_VERSION, ExecutionSpec, TrialSpec
-from fedgps_ray.sweep import launch
-from fedgps_ray.sweep.launch import Stopping
+from fedgps_ray.sweep.launch import Stopping, Way, run
 from fedgps_ray.sweep.ledger import Ledger
 from fedgps_ray.sweep.state import State
 from fedgps_ray.sweep.tracker import Tracker
@@ -38,7 +37,7 @@ class Screen(Protocol):
 
 
 @dataclass(frozen=True)
-class Job:
+class Launch:
     """What a launch is to do."""
 
     name: str
@@ -64,20 +63,20 @@ def facts(title: str, description: str, stopping: Stopping | None, file: str) ->
     }
 
 
-def drive(job: Job, screen: Screen) -> State:
+def drive(launch: Launch, screen: Screen) -> State:
     """Run what is missing and return how the sweep stands then; one driver a folder."""
-    ledger = job.ledger
+    ledger = launch.ledger
     with files.lock(ledger.folder):
-        if job.execution.storage is not None:
-            screen.say(f"comparing with {job.execution.storage}")
-            ledger.keep_at(Mirror(job.execution.storage))
-        to_do = _to_do(job, screen)
-        ledger.write({"name": job.name, **job.facts, "execution": _plain(job.execution)})
-        tracker = Tracker(job.name, ledger, to_do, job.execution, screen.event)
+        if launch.execution.storage is not None:
+            screen.say(f"comparing with {launch.execution.storage}")
+            ledger.keep_at(Mirror(launch.execution.storage))
+        to_do = _to_do(launch, screen)
+        ledger.write({"name": launch.name, **launch.facts, "execution": _plain(launch.execution)})
+        tracker = Tracker(launch.name, ledger, to_do, launch.execution, screen.event)
         if not to_do:
             return tracker.state
-        _launch(job, tracker, to_do, screen)
-        ledger.write({"name": job.name, **job.facts, "execution": _plain(job.execution)})
+        _launch(launch, tracker, to_do, screen)
+        ledger.write({"name": launch.name, **launch.facts, "execution": _plain(launch.execution)})
         return tracker.state
 
 
@@ -85,26 +84,28 @@ def _plain(execution: ExecutionSpec) -> dict[str, Any]:
     return execution.model_dump(mode="json", exclude={"out"})
 
 
-def _to_do(job: Job, screen: Screen) -> list[TrialSpec]:
+def _to_do(launch: Launch, screen: Screen) -> list[TrialSpec]:
     """Return what has to be run; say what was found."""
-    ledger = job.ledger
+    ledger = launch.ledger
     ledger.quarantine()
-    borrowed = ledger.borrow(job.borrow_from)
+    borrowed = ledger.borrow(launch.borrow_from)
     for note in ledger.notes:
         screen.say(note)
     if borrowed:
-        screen.say(f"{len(borrowed)} trials taken over from {', '.join(map(str, job.borrow_from))}")
-    to_do = ledger.to_do(job.again)
+        screen.say(
+            f"{len(borrowed)} trials taken over from {', '.join(map(str, launch.borrow_from))}"
+        )
+    to_do = ledger.to_do(launch.again)
     screen.say(f"{len(to_do)} of {len(ledger.specs)} trials to run")
     return to_do
 
 
-def _launch(job: Job, tracker: Tracker, to_do: list[TrialSpec], screen: Screen) -> None:
-    tracker.state.work_before = sum(work_seconds(job.ledger))
-    where = job.execution.address
+def _launch(launch: Launch, tracker: Tracker, to_do: list[TrialSpec], screen: Screen) -> None:
+    tracker.state.work_before = sum(work_seconds(launch.ledger))
+    where = launch.execution.address
     tracker.tell("starting Ray" if where is None else f"joining the cluster at {where}")
     with screen.live(tracker.state), session.connected(where):
-        launch.run(tracker, to_do, job.max_concurrent, job.stopping, job.reuse_crews)
+        run(tracker, to_do, Way(launch.max_concurrent, launch.stopping, launch.reuse_crews))
         tracker.close()
 
 

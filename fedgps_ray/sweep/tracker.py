@@ -54,8 +54,8 @@ class Tracker:
         trial = running(spec, self.ledger.labels[trial_id])
         trial.first = trial.rounds_done = done
         self.state.running[trial_id] = trial
-        how = f"continues after round {done}" if done else "starts"
-        self.tell(f"{self._label(trial_id)} {how}")
+        begins = f"continues after round {done}" if done else "starts"
+        self.tell(f"{self._label(trial_id)} {begins}")
 
     def moved(self, trial_id: str, told: dict[str, Any]) -> None:
         """Take in how a trial stands."""

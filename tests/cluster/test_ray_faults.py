@@ -12,8 +12,7 @@ import ray
 from ray.exceptions import RayActorError
 
 from fedgps_ray.cluster import crew as crews
-from fedgps_ray.cluster import dispatch
-from fedgps_ray.errors import ClientFailed
+from fedgps_ray.errors import ClientFailed, Lost
 from fedgps_ray.events import Started, Status
 from fedgps_ray.results.store import TrialStore, read_trial
 
@@ -53,11 +52,29 @@ def test_clients_that_die_once_each_are_not_blamed_for_each_other(
     assert dispatchers[-1].restarts == 3
 
 
-def test_actors_that_cannot_be_set_up_end_the_trial(tiny_spec, on_actors, monkeypatch):
-    monkeypatch.setattr(dispatch, "SET_UP_SECONDS", 1.0)
+def test_actors_that_cannot_be_set_up_are_a_loss(tiny_spec, on_actors):
     spec = tiny_spec({"name": "dies_early", "owner": os.getpid()})
-    with pytest.raises(ClientFailed, match="no actor can be set up"):
-        list(on_actors(spec, actors=1))
+    with pytest.raises(Lost, match="no actor can be set up"):
+        list(on_actors(spec, actors=1, set_up_seconds=1.0))
+
+
+@pytest.mark.parametrize("actors", [1, 2])
+def test_actor_that_stops_while_it_is_set_up_is_replaced(
+    actors, tiny_spec, on_actors, in_process, numbers, until, is_alive, tmp_path
+):
+    options = {"folder": str(tmp_path), "owner": os.getpid()}
+    spec = tiny_spec({"name": "stops_early", **options})
+    soon = {"hang_seconds": 3.0, "set_up_hang_seconds": 3.0}
+    rows = numbers(on_actors(spec, actors, **soon))
+    assert rows == numbers(in_process(tiny_spec("fedgps_cf")))
+    until(lambda: not is_alive(int((tmp_path / "stopped").read_text())))
+
+
+def test_lone_actor_that_never_answers_is_a_loss(tiny_spec, on_actors, tmp_path):
+    spec = tiny_spec({"name": "stops_early", "folder": str(tmp_path), "owner": os.getpid()})
+    with pytest.raises(Lost, match="no actor was ready within 2 s"):
+        list(on_actors(spec, actors=1, no_actor_seconds=2.0))
+    os.kill(int((tmp_path / "stopped").read_text()), signal.SIGKILL)
 
 
 def test_client_that_always_dies_ends_the_trial(fault, follow, how):
@@ -105,7 +122,7 @@ def test_hung_client_actor_is_replaced(
     fault, on_actors, undisturbed, numbers, dispatchers, until, is_alive
 ):
     spec, marker = fault("hangs")
-    assert numbers(on_actors(spec, hang_seconds=3)) == undisturbed()
+    assert numbers(on_actors(spec, hang_seconds=3.0)) == undisturbed()
     assert dispatchers[-1].restarts >= 1
     until(lambda: not is_alive(int(marker.read_text())))
 
@@ -118,7 +135,7 @@ class Watched(crews.Crew):
 
     def start_server(self):
         server = super().start_server()
-        self.servers.append(ray.get(server.facts.remote())[0]["pid"])
+        self.servers.append(ray.get(server.control.remote("facts"))[0]["pid"])
         return server
 
 

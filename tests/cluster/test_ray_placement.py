@@ -11,14 +11,14 @@ import torch
 from ray.util.placement_group import placement_group, remove_placement_group
 
 from fedgps_ray.cluster import crew as crews
-from fedgps_ray.cluster.client import device_for
+from fedgps_ray.cluster.actors import device_for
 from fedgps_ray.cluster.parcels import open_parcel, wrap
 from fedgps_ray.cluster.session import capacity, num_actors
 from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.errors import UserError
 from fedgps_ray.methods.fedgps import Message
 from fedgps_ray.results.store import TrialStore
-from fedgps_ray.rounds.worker import Asked, Worker, moved_to, prepare
+from fedgps_ray.rounds.worker import Asked, moved_to, prepare
 from fedgps_ray.spec import ExecutionSpec
 from fedgps_ray.tensors import Params
 
@@ -35,7 +35,7 @@ def share(**changes):
 
 
 def facts_of(clients):
-    return ray.get([client.facts.remote() for client in clients])
+    return ray.get([client.control.remote("facts") for client in clients])
 
 
 # --- shares of GPUs ------------------------------------------------------------------------------
@@ -157,8 +157,7 @@ def test_actor_is_its_client(tiny_spec, on_actors, how, dispatchers):
 def ask(tiny_spec, make_pool):
     """Put a question to every client of a trial whose data set is 600 KB."""
     data = {"name": "synthetic", "image_size": 10, "train_size": 2000, "test_size": 50}
-    worker = Worker(prepare(tiny_spec("fedavg", dataset=data), NO_SOURCE))
-    pool = make_pool(worker)
+    pool = make_pool(prepare(tiny_spec("fedavg", dataset=data), NO_SOURCE))
     return lambda question: pool.ask(Asked(0, question, None), {})
 
 

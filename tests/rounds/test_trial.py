@@ -179,11 +179,11 @@ def test_anew_discards_everything(tmp_path):
     folder = folder_of(spec, tmp_path)
     (folder / "trial.json").write_text("damaged")
     (folder / "model.safetensors").write_text("old")
-    started, *rows = run_trial(spec, ExecutionSpec(out=tmp_path), anew=True)
+    started, *rows = run_trial(spec, ExecutionSpec(out=tmp_path), start_over=True)
     assert started.rounds_done == 0
     assert [row["round"] for row in rows] == [1, 2]
     assert read_trial(folder)["status"] == "finished"
-    again, *rows = run_trial(spec, ExecutionSpec(out=tmp_path), anew=True)
+    again, *rows = run_trial(spec, ExecutionSpec(out=tmp_path), start_over=True)
     assert again.rounds_done == 0
     assert len(rows) == 2
 
