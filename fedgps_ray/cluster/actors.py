@@ -16,12 +16,12 @@ from fedgps_ray.cluster.dispatch import Dispatcher, share
 from fedgps_ray.cluster.parcels import (
     AnswerJob,
     AnyJob,
+    EvaluationJob,
     Key,
     Loan,
     Opened,
     Parcel,
     Slot,
-    TestJob,
     loans_of,
     open_parcel,
     wrap,
@@ -92,7 +92,7 @@ class _Call:
         try:
             if isinstance(job, Job):
                 return self._work(job)
-            if isinstance(job, TestJob):
+            if isinstance(job, EvaluationJob):
                 return self.worker.tallies(self._open(job.params).value, job.numbers)
             return self._answer(job)
         except Exception as problem:  # whatever a method raises has to name its client

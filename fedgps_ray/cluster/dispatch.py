@@ -103,6 +103,7 @@ class Dispatcher:
         kind = "client" if len(handles) == shared.clients else "worker"
         self.seats = [Seat(handle, f"{kind}-{i}") for i, handle in enumerate(handles)]
         self.waiting: list[tuple[float, Unit]] = []
+        self.last_ready = time.monotonic()
         self.restarts = 0
         self.stopping = False
         for seat in self.seats:
@@ -147,10 +148,8 @@ class Dispatcher:
             before, ready = ready, sum(seat.is_ready for seat in self.seats)
             if ready != before:
                 since = time.monotonic()
-            elif not self.policy.keeps_waiting(ready, time.monotonic() - since):
-                break
-        if not ready:
-            raise Lost(f"no actor was ready within {self.policy.no_actor_seconds:g} s")
+            elif ready and not self.policy.keeps_waiting(ready, time.monotonic() - since):
+                return
 
     def tick(self) -> None:
         """Wait until something happens, or it is time to look for hangs; take in what happened."""
@@ -165,6 +164,7 @@ class Dispatcher:
         self._hand_out_waiting()
         for seat in self.seats:
             self._watch(seat)
+        self._give_up_without_actors()
 
     def _take(self, seat: Seat, reference: Reference) -> None:
         if reference == seat.setting_up:
@@ -238,6 +238,12 @@ class Dispatcher:
             seat.ping = seat.handle.control.remote("ping")
         elif step == "replace":
             ray.kill(seat.handle, no_restart=False)
+
+    def _give_up_without_actors(self) -> None:
+        if any(seat.is_ready for seat in self.seats):
+            self.last_ready = time.monotonic()
+        elif not self.policy.keeps_waiting(0, time.monotonic() - self.last_ready):
+            raise Lost(f"no actor was ready for {self.policy.no_actor_seconds:g} s")
 
     def in_flight(self) -> list[str]:
         """Return the names of the units that are being worked on."""

@@ -31,7 +31,7 @@ class Slot(NamedTuple):
     lenders: tuple[int, ...]
 
 
-class TestJob(NamedTuple):
+class EvaluationJob(NamedTuple):
     """Some batches of the test set; the model is a number among the arguments of the call."""
 
     numbers: tuple[int, ...]
@@ -48,7 +48,7 @@ class AnswerJob(NamedTuple):
 
 
 # what an actor does; the message of a Job is a number among the arguments, what it kept are slots
-AnyJob = Job | TestJob | AnswerJob
+AnyJob = Job | EvaluationJob | AnswerJob
 
 
 def key(tensor: Tensor) -> Key:

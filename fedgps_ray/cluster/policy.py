@@ -19,29 +19,31 @@ def _number(value: float, meaning: str) -> Any:
 class RetryPolicy:
     """The numbers, by what is lost; times are in seconds."""
 
-    max_deaths: int = _number(3, "deaths of actors during the same client's work: the trial fails")
-    hang_seconds: float = _number(60.0, "a working actor that answers no ping is replaced")
-    set_up_hang_seconds: float = _number(120.0, "the same while it starts and reads its data")
-    own_actor_seconds: float = _number(10.0, "lost work waits for its client's own actor")
-    next_actor_seconds: float = _number(15.0, "a new trial that has an actor waits for the next")
-    set_up_seconds: float = _number(60.0, "without any actor, while set-ups die: the trial is lost")
-    no_actor_seconds: float = _number(300.0, "without any actor, in silence: the trial is lost")
+    max_deaths: int = _number(3, "the trial fails after so many deaths during one client's work")
+    hang_seconds: float = _number(60.0, "a working actor that ignores a ping so long is replaced")
+    set_up_hang_seconds: float = _number(120.0, "the same for an actor that is being set up")
+    own_actor_seconds: float = _number(10.0, "lost work waits so long for its client's own actor")
+    next_actor_seconds: float = _number(15.0, "a new trial waits so long for each further actor")
+    set_up_seconds: float = _number(60.0, "the trial is lost if every set-up dies for so long")
+    no_actor_seconds: float = _number(300.0, "the trial is lost if no actor is ready for so long")
     set_up_pause: float = _number(0.1, "pause before an actor that died is set up again")
-    tick_seconds: float = _number(0.5, "longest wait before a server looks for hangs and stops")
-    room_seconds: float = _number(30.0, "wait for the cluster to reserve room for the actors")
-    max_server_losses: int = _number(3, "servers lost without a round in between: one more is lost")
+    tick_seconds: float = _number(0.5, "a server looks for hangs and stops at least this often")
+    room_seconds: float = _number(30.0, "how long to wait for the cluster to reserve room")
+    max_server_losses: int = _number(3, "servers that are replaced without a round in between")
     server_pause: float = _number(1.0, "pause before the next server, times the losses in a row")
-    look_seconds: float = _number(0.5, "without a row the owner asks the server what it does")
-    status_seconds: float = _number(5.0, "wait for that answer")
-    stop_seconds: float = _number(30.0, "an interrupted server may write its checkpoint")
-    folder_seconds: float = _number(20.0, "wait for a lost server to let go of the trial's folder")
-    max_trial_deaths: int = _number(2, "deaths of a sweep's trial process that Tune makes good")
-    max_launches: int = _number(5, "launches of Tune for trials that were lost")
+    look_seconds: float = _number(0.5, "how often a server is asked what it does between rows")
+    status_seconds: float = _number(5.0, "how long to wait for its answer")
+    stop_seconds: float = _number(30.0, "how long an interrupted server may write its checkpoint")
+    folder_seconds: float = _number(
+        20.0, "how long a lost server may still hold its trial's folder"
+    )
+    max_trial_deaths: int = _number(2, "how often Tune restarts a trial's own process")
+    max_launches: int = _number(5, "how often Tune is launched for trials that were lost")
     launch_pause: float = _number(5.0, "pause before the next launch, times the launches so far")
-    knock_seconds: float = _number(10.0, "wait for a cluster's address to answer")
+    knock_seconds: float = _number(10.0, "how long a cluster's address may take to answer")
 
     def after_death(self, deaths: int) -> Next:
-        """An actor died for the so-manieth time during the same work: do it again, or fail."""
+        """Actors died so often during the same work: do it again, or fail the trial."""
         return Next(deaths < self.max_deaths)
 
     def allowed_silence(self, is_ready: bool) -> float:
@@ -53,7 +55,7 @@ class RetryPolicy:
         return Next(others_ready or seconds <= self.set_up_seconds, self.set_up_pause)
 
     def keeps_waiting(self, ready: int, seconds: float) -> bool:
-        """Say whether a new trial waits for more actors, seconds after the last became ready."""
+        """Say whether to wait for another actor when none came within some seconds."""
         return seconds <= (self.next_actor_seconds if ready else self.no_actor_seconds)
 
     def after_server_loss(self, losses: int) -> Next:
@@ -61,7 +63,7 @@ class RetryPolicy:
         return Next(losses <= self.max_server_losses, losses * self.server_pause)
 
     def after_trial_loss(self, launches: int) -> Next:
-        """Trials were lost in the so-manieth launch: launch them again, or leave them to resume."""
+        """Trials were lost after so many launches: launch them again, or leave them to resume."""
         return Next(launches < self.max_launches, launches * self.launch_pause)
 
     def after_driver_loss(self) -> Next:

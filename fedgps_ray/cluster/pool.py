@@ -10,11 +10,11 @@ from fedgps_ray.cluster.dispatch import Arguments, Dispatcher, Unit
 from fedgps_ray.cluster.parcels import (
     WORTH_LENDING,
     AnswerJob,
+    EvaluationJob,
     Key,
     Opened,
     Parcel,
     Slot,
-    TestJob,
     key,
     open_parcel,
     wrap,
@@ -137,7 +137,7 @@ class RayPool:
 
     def _test_unit(self, numbers: tuple[int, ...], params: Reference) -> Unit:
         cost = TEST_COST * PLAIN_BATCH * len(numbers) * self.pace
-        return Unit(lambda arguments: TestJob(numbers, arguments.add(params)), cost, "test")
+        return Unit(lambda arguments: EvaluationJob(numbers, arguments.add(params)), cost, "test")
 
     def _answer_unit(self, client: int, asked: Asked, sent: Reference, memory: Held | None) -> Unit:
         bare = asked._replace(sent=None)

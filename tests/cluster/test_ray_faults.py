@@ -72,7 +72,7 @@ def test_actor_that_stops_while_it_is_set_up_is_replaced(
 
 def test_lone_actor_that_never_answers_is_a_loss(tiny_spec, on_actors, tmp_path):
     spec = tiny_spec({"name": "stops_early", "folder": str(tmp_path), "owner": os.getpid()})
-    with pytest.raises(Lost, match="no actor was ready within 2 s"):
+    with pytest.raises(Lost, match="no actor was ready for 2 s"):
         list(on_actors(spec, actors=1, no_actor_seconds=2.0))
     os.kill(int((tmp_path / "stopped").read_text()), signal.SIGKILL)
 

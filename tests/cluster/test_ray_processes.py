@@ -64,6 +64,7 @@ def start(environment):
             text=True,
             start_new_session=True,
             umask=0o022,
+            preexec_fn=hear_ctrl_c,
         )
         started.append(process)
         return Run(process, out)
@@ -74,6 +75,11 @@ def start(environment):
         process.communicate()
         for pid in descendants(process.pid):
             os.kill(pid, signal.SIGKILL)
+
+
+def hear_ctrl_c():
+    """Let SIGINT end the process: one started by a shell's background job would ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def run_command(out, *more):
