@@ -131,9 +131,8 @@ def start(execution: "ExecutionSpec", clients: int, per_round: int) -> Iterator[
     try:
         if not all(room.wait(timeout_seconds=POLICY.room_seconds) for room in (server_room, group)):
             raise UserError(
-                f"no room for {number} actors within {POLICY.room_seconds:g} s:"
-                " the cluster is busy, or too small;"
-                " use fewer with --actors, or wait"
+                f"no room for {number} actors within {POLICY.room_seconds:g} s: the cluster is"
+                " busy, or too small; use fewer with --actors, or wait"
             )
         places = [bundle(group, i) for i in range(number)]
         yield Crew(bundle(server_room, 0), start_clients(client_share(execution), places))

@@ -30,9 +30,7 @@ from fedgps_ray.training.evaluate import Score, score
 APART_BYTES = 1_000_000  # a larger kept value is an object of its own, a smaller one travels along
 TEST_COST = 1 / 3  # of an image against training on it: a forward pass, no backward pass
 FIRST_GUESS = 1e-3  # seconds an image, until something was measured
-Lent = dict[
-    Key, tuple[Reference, int]
-]  # a tensor's key -> the parcel that has it, and which one it is
+Lent = dict[Key, tuple[Reference, int]]  # where a tensor lies: in which parcel, at which place
 
 
 class Held(NamedTuple):

@@ -29,27 +29,21 @@ class Pool(Protocol):
 
         Memory and momentum are handles, in the jobs and in the replies.
         """
-        ...
 
     def start_evaluation(self, params: Params) -> Callable[[], Score]:
         """Begin to test a model; the function returned waits for the score."""
-        ...
 
     def ask(self, asked: Asked, kept: dict[int, Kept]) -> list[Any]:
         """Put a question to every client; answers come in client order."""
-        ...
 
     def fetch(self, handle: Handle) -> Any:
         """Return the value behind a handle."""
-        ...
 
     def store(self, values: Sequence[Any]) -> list[Handle]:
         """Keep values and return their handles."""
-        ...
 
     def revise(self, handle: Handle, change: Callable[[Any], Any]) -> Handle:
         """Return a handle of the changed value, or the same one if nothing changed."""
-        ...
 
 
 class InProcess:

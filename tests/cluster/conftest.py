@@ -83,7 +83,7 @@ def tiny_spec(faulty_methods):
 
 
 @pytest.fixture
-def how(tmp_path):
+def execution_for(tmp_path):
     """Make an ExecutionSpec for actors on GPUs that do not exist; each has its own folder."""
     numbers = iter(range(1000))
 
@@ -119,12 +119,12 @@ def done_before():
 
 
 @pytest.fixture
-def in_process(how, done_before):
+def in_process(execution_for, done_before):
     """Run a trial without Ray, once."""
 
     def run(spec):
         if spec.trial_id not in done_before:
-            done_before[spec.trial_id] = list(run_trial(spec, how(actors=0)))
+            done_before[spec.trial_id] = list(run_trial(spec, execution_for(actors=0)))
         return done_before[spec.trial_id]
 
     return run
@@ -273,11 +273,11 @@ def on_crew():
 
 
 @pytest.fixture
-def follow(crew, how):
+def follow(crew, execution_for):
     """Run a trial with a server actor and some client actors; events come as they happen."""
 
     def run(spec, actors=2, execution=None):
-        return follow_spec(crew(actors), spec, execution or how())
+        return follow_spec(crew(actors), spec, execution or execution_for())
 
     return run
 
@@ -302,11 +302,11 @@ def make_pool(crew, dispatchers):
 
 
 @pytest.fixture
-def on_actors(make_pool, how):
+def on_actors(make_pool, execution_for):
     """Run a trial whose server is this process: no time goes into starting a server actor."""
 
     def run(spec, actors=2, execution=None, **numbers):
-        execution = execution or how()
+        execution = execution or execution_for()
         with claimed(spec, execution) as store:
             worker = Worker(prepare(spec, execution.source))
             pool = make_pool(worker.setup, actors, **numbers)

@@ -70,16 +70,17 @@ def test_actor_that_stops_while_it_is_set_up_is_replaced(
     until(lambda: not is_alive(int((tmp_path / "stopped").read_text())))
 
 
-def test_lone_actor_that_never_answers_is_a_loss(tiny_spec, on_actors, tmp_path):
+def test_lone_actor_that_never_answers_is_a_loss(tiny_spec, on_actors, tmp_path, until):
     spec = tiny_spec({"name": "stops_early", "folder": str(tmp_path), "owner": os.getpid()})
     with pytest.raises(Lost, match="no actor was ready for 2 s"):
         list(on_actors(spec, actors=1, no_actor_seconds=2.0))
+    until((tmp_path / "stopped").exists)  # other tests use the actor too: it has to come back
     os.kill(int((tmp_path / "stopped").read_text()), signal.SIGKILL)
 
 
-def test_client_that_always_dies_ends_the_trial(fault, follow, how):
+def test_client_that_always_dies_ends_the_trial(fault, follow, execution_for):
     spec, _ = fault("always_dies")
-    execution = how()
+    execution = execution_for()
     events = []
     with pytest.raises(ClientFailed, match="client 2: its actor died 3 times") as failure:
         events.extend(follow(spec, actors=2, execution=execution))
@@ -90,9 +91,9 @@ def test_client_that_always_dies_ends_the_trial(fault, follow, how):
     assert info["summary"]["rounds_done"] == 1
 
 
-def test_exception_of_a_client_surfaces_at_once(fault, follow, how):
+def test_exception_of_a_client_surfaces_at_once(fault, follow, execution_for):
     spec, _ = fault("raises")
-    execution = how()
+    execution = execution_for()
     trial = follow(spec, actors=2, execution=execution)
     assert isinstance(next(event for event in trial if not isinstance(event, Status)), Started)
     began = time.monotonic()
@@ -107,9 +108,9 @@ def test_exception_of_a_client_surfaces_at_once(fault, follow, how):
     assert "the dog ate the gradient" in info["error"]
 
 
-def test_client_without_numbers_is_a_result(fault, follow, undisturbed, numbers, how):
+def test_client_without_numbers_is_a_result(fault, follow, undisturbed, numbers, execution_for):
     spec, _ = fault("not_a_number")
-    execution = how()
+    execution = execution_for()
     rows = numbers(follow(spec, actors=2, execution=execution))
     assert rows[:1] == undisturbed()[:1]
     assert rows[1:] == [(2, *[None] * 6)]
@@ -140,12 +141,12 @@ class Watched(crews.Crew):
 
 
 def test_killed_server_is_followed_by_another(
-    fault, crew, on_crew, how, undisturbed, numbers, until, is_alive
+    fault, crew, on_crew, execution_for, undisturbed, numbers, until, is_alive
 ):
     spec, marker = fault("waits", rounds=6)
     go = marker.with_name("go")
     watched = Watched(crew(2).server_room, crew(2).clients)
-    execution = how(checkpoint_seconds=0)
+    execution = execution_for(checkpoint_seconds=0)
     checkpoints = TrialStore(execution.out, spec).checkpoints
     events = []
     for event in on_crew(watched, spec, execution):
@@ -185,10 +186,10 @@ LARGE = {  # kept values are objects of their own, which are lost with the node 
 
 @pytest.mark.parametrize("lost", ["a client and its memories", "a client and the server"])
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # of Ray, about the processes of a node
-def test_lost_node(lost, nodes, fault, on_crew, how, undisturbed, numbers):
+def test_lost_node(lost, nodes, fault, on_crew, execution_for, undisturbed, numbers):
     spec, marker = fault("waits", **LARGE)
     with_server = lost.endswith("server")
-    execution = how(actors=2, checkpoint_seconds=0 if with_server else 1000)
+    execution = execution_for(actors=2, checkpoint_seconds=0 if with_server else 1000)
     events, go = [], marker.with_name("go")
     with (
         nodes(2) as two,

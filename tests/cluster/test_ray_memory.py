@@ -65,10 +65,10 @@ def spilled_bytes():
 
 @pytest.mark.parametrize("method", ["idle_fedgps", "idle_fedgps_cf"])
 def test_large_memories_of_many_clients_spill_instead_of_failing(
-    method, two, on_crew, big_spec, how, in_process, numbers
+    method, two, on_crew, big_spec, execution_for, in_process, numbers
 ):
     spec, spilled, rows = big_spec(method), [], []
-    for event in on_crew(two, spec, how(actors=2)):
+    for event in on_crew(two, spec, execution_for(actors=2)):
         rows += [event] if isinstance(event, dict) else []
         spilled.append(spilled_bytes())
     assert numbers(rows) == numbers(in_process(spec))

@@ -224,8 +224,8 @@ def test_a_client_that_sits_out_fades_once_however_long():
     spec = spec_of(Fading(), rounds=8)
     for finished in play(spec):
         expected = expected_fades(spec, finished.row["round"])
-        found = {k: kept.memory.faded for k, kept in finished.snapshot.kept.items()}
-        assert found == {k: expected[k] for k in found}
+        faded = {k: kept.memory.faded for k, kept in finished.snapshot.kept.items()}
+        assert faded == {k: expected[k] for k in faded}
     picked = [set(select(spec.seed, 4, 2, t)) for t in range(8)]
     assert any(k in picked[t] and k not in picked[t + 1] | picked[t + 2] for k, t in LONG_ABSENCES)
     assert max(expected.values()) > 1
