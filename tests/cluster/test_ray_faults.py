@@ -64,7 +64,7 @@ def test_actor_that_stops_while_it_is_set_up_is_replaced(
 ):
     options = {"folder": str(tmp_path), "owner": os.getpid()}
     spec = tiny_spec({"name": "stops_early", **options})
-    soon = {"hang_seconds": 3.0, "set_up_hang_seconds": 3.0}
+    soon = {"hang_seconds": 10.0, "set_up_hang_seconds": 10.0}
     rows = numbers(on_actors(spec, actors, **soon))
     assert rows == numbers(in_process(tiny_spec("fedgps_cf")))
     until(lambda: not is_alive(int((tmp_path / "stopped").read_text())))
