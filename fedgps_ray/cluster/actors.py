@@ -126,7 +126,7 @@ class _Call:
         return wrap(self.worker.answer(asked, job.client, self._kept(job.memory)))
 
 
-def _wrapped(value: Any, lent: Mapping[Key, Loan] | None = None) -> Parcel | None:
+def _wrapped(value: object, lent: Mapping[Key, Loan] | None = None) -> Parcel | None:
     return None if value is None else wrap(value, lent)
 
 

@@ -56,7 +56,7 @@ def key(tensor: Tensor) -> Key:
     return (tensor.data_ptr(), tensor.shape, tensor.dtype)
 
 
-def wrap(value: Any, lent: Mapping[Key, Loan] | None = None) -> Parcel:
+def wrap(value: object, lent: Mapping[Key, Loan] | None = None) -> Parcel:
     """Make a parcel; tensors that are lent are named, not copied."""
     arrays: list[NDArray[Any]] = []
     loans: list[Loan] = []

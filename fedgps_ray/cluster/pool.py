@@ -21,9 +21,9 @@ from fedgps_ray.cluster.parcels import (
 )
 from fedgps_ray.cluster.session import Reference
 from fedgps_ray.data.batches import PLAIN_BATCH
-from fedgps_ray.methods.base import Reply
-from fedgps_ray.rounds.pool import NOTHING, Handle, Kept
-from fedgps_ray.rounds.worker import Asked, Job, Setup
+from fedgps_ray.methods.base import Memory, Reply
+from fedgps_ray.rounds.pool import NOTHING, Kept
+from fedgps_ray.rounds.worker import Asked, Handle, Job, Setup
 from fedgps_ray.tensors import Params, leaves, num_bytes
 from fedgps_ray.training.evaluate import Score, score
 
@@ -105,7 +105,7 @@ class RayPool:
         """Return the value behind a handle, mapped where it lies."""
         return _open(handle)[0].value
 
-    def store(self, values: Sequence[Any]) -> list[Handle]:
+    def store(self, values: Sequence[object]) -> list[Handle]:
         """Keep values; a large tensor that several of them share is kept once."""
         seen: set[Key] = set()
         lent: Lent = {}
@@ -116,7 +116,7 @@ class RayPool:
                 seen.add(key(tensor))
         return [None if value is None else _hold(value, lent) for value in values]
 
-    def revise(self, handle: Handle, change: Callable[[Any], Any]) -> Handle:
+    def revise(self, handle: Handle, change: Callable[[Memory], Memory]) -> Handle:
         """Change a kept value; what it borrows stays borrowed."""
         opened, lent = _open(handle)
         changed = change(opened.value)
@@ -196,7 +196,7 @@ def _open(held: Held) -> tuple[Opened, Lent]:
     return open_parcel(parcel, lambda which: lenders[which]), lent
 
 
-def _hold(value: Any, lent: Lent) -> Held:
+def _hold(value: object, lent: Lent) -> Held:
     """Keep a value, borrowing what is lent."""
     lenders = list(dict.fromkeys(reference for reference, _ in lent.values()))
     parcel = wrap(value, {k: (lenders.index(ref), index) for k, (ref, index) in lent.items()})

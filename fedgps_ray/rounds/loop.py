@@ -173,7 +173,7 @@ def _untested() -> None:
 SUMMED = ("bytes_up", "bytes_down", "steps", "gradient_evaluations")
 
 
-def _sizes(messages: Sequence[Any]) -> list[int]:
+def _sizes(messages: Sequence[object]) -> list[int]:
     """Return the bytes of each message; the same object is counted once."""
     known: dict[int, int] = {}
     for message in messages:

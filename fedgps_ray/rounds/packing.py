@@ -9,7 +9,7 @@ from torch import Tensor
 Skeleton = Any  # a value in JSON's terms, with each tensor replaced by where it lies
 
 
-def pack(value: Any, place: Callable[[Tensor], Any]) -> Skeleton:
+def pack(value: object, place: Callable[[Tensor], object]) -> Skeleton:
     """Return the skeleton of a value made of named tuples, tuples, lists, dicts and tensors."""
     if isinstance(value, Tensor):
         return {"tensor": place(value)}

@@ -3,12 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from fedgps_ray.methods.base import Reply
-from fedgps_ray.rounds.worker import Asked, Job, Worker
+from fedgps_ray.methods.base import Memory, Reply
+from fedgps_ray.rounds.worker import Asked, Handle, Job, Worker
 from fedgps_ray.tensors import Params
 from fedgps_ray.training.evaluate import Score
-
-Handle = Any  # a value that a pool keeps for a client: the value itself, or where it lies
 
 
 class Kept(NamedTuple):
@@ -39,10 +37,10 @@ class Pool(Protocol):
     def fetch(self, handle: Handle) -> Any:
         """Return the value behind a handle."""
 
-    def store(self, values: Sequence[Any]) -> list[Handle]:
+    def store(self, values: Sequence[object]) -> list[Handle]:
         """Keep values and return their handles."""
 
-    def revise(self, handle: Handle, change: Callable[[Any], Any]) -> Handle:
+    def revise(self, handle: Handle, change: Callable[[Memory], Memory]) -> Handle:
         """Return a handle of the changed value, or the same one if nothing changed."""
 
 
@@ -71,10 +69,10 @@ class InProcess:
         """Return the value, which is its own handle."""
         return handle
 
-    def store(self, values: Sequence[Any]) -> list[Handle]:
+    def store(self, values: Sequence[object]) -> list[Handle]:
         """Return the values, which are their own handles."""
         return list(values)
 
-    def revise(self, handle: Handle, change: Callable[[Any], Any]) -> Handle:
+    def revise(self, handle: Handle, change: Callable[[Memory], Memory]) -> Handle:
         """Return the changed value."""
         return change(handle)

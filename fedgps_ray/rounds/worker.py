@@ -12,13 +12,15 @@ from fedgps_ray import seeds
 from fedgps_ray.data import datasets, partition
 from fedgps_ray.data.batches import PLAIN_BATCH, Batches, Images, Surrogate, images
 from fedgps_ray.data.surrogate import NORMAL, Labelled, Noise, file_images, noise_images
-from fedgps_ray.methods.base import Cohort, Memory, Message, Question, Reply
+from fedgps_ray.methods.base import Cohort, Memory, Question, Reply
 from fedgps_ray.models import build, initialise
 from fedgps_ray.spec import TrialSpec
 from fedgps_ray.tensors import Params, all_finite
 from fedgps_ray.training.evaluate import Score, Tally, score, tallies
 from fedgps_ray.training.local import Client, Local
 from fedgps_ray.training.network import Network
+
+Handle = Any  # a value for a worker, or where a pool keeps it: by reference, number or parcel
 
 
 class Setup(NamedTuple):
@@ -33,16 +35,13 @@ class Setup(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What the server asks of one client in a round.
-
-    Between server and worker, message, memory and velocity may be handles of a pool instead.
-    """
+    """What the server asks of one client in a round, from what the client kept."""
 
     client: int
     round: int
-    message: Message
-    memory: Memory | None = None
-    velocity: Any = None  # a tensor, in a worker
+    message: Handle
+    memory: Handle | None = None
+    velocity: Handle | None = None
 
 
 class Asked(NamedTuple):
@@ -180,7 +179,7 @@ class Worker:
             worker=self.name,
         )
 
-    def answer(self, asked: Asked, client: int, memory: Any) -> Any:
+    def answer(self, asked: Asked, client: int, memory: Memory | None) -> Any:
         """Ask one client."""
         local = self.local(client, asked.round, None, "ask")
         return asked.question(local, self._here(memory), self._here(asked.sent))
