@@ -32,7 +32,7 @@ from fedgps_ray.errors import UserError
 
 if TYPE_CHECKING:
     from fedgps_ray.experiment import Experiment
-    from fedgps_ray.sweep.drive import Launch
+    from fedgps_ray.sweep.drive import SweepPlan
     from fedgps_ray.sweep.state import State
 
 REFRESHES = 4  # a second
@@ -98,10 +98,10 @@ def make_job(
     borrow: list[Path],
     max_concurrent: int | None,
     file: str,
-) -> "Launch":
+) -> "SweepPlan":
     """Return what a launch of an experiment is to do; options come before the file's wishes."""
     from fedgps_ray.spec import execution_spec
-    from fedgps_ray.sweep.drive import Launch, facts
+    from fedgps_ray.sweep.drive import SweepPlan, facts
     from fedgps_ray.sweep.launch import Stopping
     from fedgps_ray.sweep.ledger import Ledger
 
@@ -116,7 +116,7 @@ def make_job(
         raise UserError("--actors 0: a sweep runs on Ray; use 1 or more, or auto")
     search, cells = experiment.search, experiment.cells
     stopping = None if search is None else Stopping(search.scheduler, search.metric)
-    return Launch(
+    return SweepPlan(
         experiment.name,
         Ledger(where, [cell.spec for cell in cells], {c.trial_id: c.label for c in cells}),
         execution,
@@ -127,7 +127,7 @@ def make_job(
     )
 
 
-def show_plan(job: "Launch", as_json: bool) -> None:
+def show_plan(job: "SweepPlan", as_json: bool) -> None:
     """Show what a launch would do, and what it would take."""
     from fedgps_ray.tools.cost import budget
 
@@ -154,7 +154,7 @@ def show_plan(job: "Launch", as_json: bool) -> None:
         out.print(escape(found.sentence), soft_wrap=True)
 
 
-def drive_and_show(job: "Launch", as_json: bool) -> None:
+def drive_and_show(job: "SweepPlan", as_json: bool) -> None:
     """Drive a sweep to its end with a live view; exit 1 if trials failed, 130 if interrupted."""
     from fedgps_ray.sweep.drive import drive
     from fedgps_ray.sweep.view import counts
@@ -188,13 +188,13 @@ def resume_sweep(folder: Path, failed: bool, address: str | None, as_json: bool)
     other = {} if address is None else {"address": address}
     execution = execution_spec(**{**facts.pop("execution"), "out": folder, **other})
     options.with_token(execution.address)
-    from fedgps_ray.sweep.drive import Launch
+    from fedgps_ray.sweep.drive import SweepPlan
     from fedgps_ray.sweep.launch import Stopping
 
     name, search = facts.pop("name"), facts["search"]
     facts.pop("finished")
     found = None if search is None else Stopping(**search)
-    drive_and_show(Launch(name, ledger, execution, facts, found, again=failed), as_json)
+    drive_and_show(SweepPlan(name, ledger, execution, facts, found, again=failed), as_json)
 
 
 class _Screen:

@@ -9,7 +9,7 @@ import pytest
 
 from fedgps_ray.errors import UserError
 from fedgps_ray.sweep import launch
-from fedgps_ray.sweep.drive import Launch, drive
+from fedgps_ray.sweep.drive import SweepPlan, drive
 from fedgps_ray.sweep.launch import Stopping
 from fedgps_ray.sweep.ledger import Ledger
 from fedgps_ray.sweep.observe import observe, standing
@@ -31,10 +31,10 @@ def sweep(two_cpus, execution_for, new_screen, ends, tmp_path):
 
     def run(specs, folder="sweep", execution=None, **options):
         ledger, screen = Ledger(tmp_path / folder, specs), new_screen()
-        planned = Launch(
+        plan = SweepPlan(
             "tiny", ledger, execution_for(out=ledger.folder, **(execution or {})), {}, **options
         )
-        return drive(planned, screen), ends(ledger), screen
+        return drive(plan, screen), ends(ledger), screen
 
     return run
 

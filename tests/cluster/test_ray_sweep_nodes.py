@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedgps_ray.sweep.drive import Launch, drive
+from fedgps_ray.sweep.drive import SweepPlan, drive
 from fedgps_ray.sweep.ledger import Ledger
 from fedgps_ray.sweep.tracker import Tracker
 
@@ -26,7 +26,7 @@ def test_sweep_on_three_nodes_survives_the_loss_of_one(
     specs = [waits, *grid(["fedavg", "scaffold", "fedgps_cf"], [0])]
     go, look = marker.with_name("go"), Tracker.look
     ledger = Ledger(tmp_path / "sweep", specs)
-    planned = Launch(
+    plan = SweepPlan(
         "tiny", ledger, execution_for(out=ledger.folder, actors=1, checkpoint_seconds=0), {}
     )
     with nodes(3) as three:
@@ -38,7 +38,7 @@ def test_sweep_on_three_nodes_survives_the_loss_of_one(
                 go.touch()
 
         monkeypatch.setattr(Tracker, "look", look_and_lose)
-        state = drive(planned, new_screen())
+        state = drive(plan, new_screen())
     assert (state.finished, state.failed, state.left) == (4, 0, 0)
     ended = ends(ledger)
     assert ended.pop(waits.trial_id) == ("finished", undisturbed()[-1][1])
