@@ -92,10 +92,19 @@ class Work(NamedTuple, Generic[UploadT, MemoryT]):
 
 
 class Reply(NamedTuple, Generic[UploadT_co]):
-    """An upload and the client that sent it."""
+    """What came back from a client; a method uses the first two, the round loop the rest."""
 
     client: Client
     upload: UploadT_co
+    memory: Any = None  # what it keeps for its next job: values, or where a pool has put them
+    velocity: Any = None
+    loss: float = 0.0
+    metrics: dict[str, float] = {}  # noqa: RUF012 (values are never changed in place)
+    steps: int = 0
+    gradient_evaluations: int = 0
+    finite: bool = True
+    seconds: float = 0.0
+    worker: str = ""
 
 
 class Method(Protocol[StateT, MessageT, UploadT, MemoryT]):
