@@ -11,6 +11,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    PlainValidator,
     ValidationError,
     model_validator,
 )
@@ -22,7 +23,8 @@ from fedgps_ray.data.partition import Classes, Dirichlet, How, Iid
 from fedgps_ray.data.surrogate import LabelledFile, Noise, SurrogateSpec
 from fedgps_ray.errors import UserError, unknown
 from fedgps_ray.identity import Neutral
-from fedgps_ray.methods import METHODS, FedAvg
+from fedgps_ray.methods import METHODS, Method
+from fedgps_ray.methods.base import is_method
 from fedgps_ray.models import MODELS
 from fedgps_ray.training.local import Sgd
 
@@ -34,7 +36,7 @@ KINDS = {"dirichlet": Dirichlet, "classes": Classes, "iid": Iid}
 SURROGATES = {"noise": Noise, "file": LabelledFile}
 
 
-def method_name(method: FedAvg) -> str:
+def method_name(method: Method) -> str:
     """Return the name under which a method is registered."""
     return next(name for name, kind in METHODS.items() if kind is type(method))
 
@@ -70,9 +72,9 @@ def _table(key: str, value: str | Mapping[str, Any]) -> dict[str, Any]:
     return {key: value} if isinstance(value, str) else dict(value)
 
 
-def _parse_method(value: Any) -> FedAvg:
+def _parse_method(value: Any) -> Method:
     """Make a method from its name or from a table with its name, a preset and options."""
-    if isinstance(value, FedAvg):
+    if is_method(value):
         return value
     name, preset, options = _split_method(value)
     return METHODS[name](**{**preset.get("method", {}), **options})
@@ -92,14 +94,14 @@ def _split_method(value: Any) -> tuple[str, Mapping[str, Any], dict[str, Any]]:
     return name, presets[chosen], options
 
 
-def _kind_and_preset(method: Any) -> tuple[type[FedAvg], Mapping[str, Any]]:
-    if isinstance(method, FedAvg):
+def _kind_and_preset(method: Any) -> tuple[type[Method], Mapping[str, Any]]:
+    if is_method(method):
         return type(method), {}
     name, preset, _ = _split_method(method)
     return METHODS[name], preset
 
 
-def _dump_method(method: FedAvg) -> dict[str, Any]:
+def _dump_method(method: Method) -> dict[str, Any]:
     return {"name": method_name(method), **dataclasses.asdict(method)}
 
 
@@ -119,7 +121,7 @@ class TrialSpec(BaseModel):
     selection: Literal["stream", "official"] = "stream"
     model: Annotated[str, BeforeValidator(_known_model)] = "cnn"
     method: Annotated[
-        FedAvg, BeforeValidator(_parse_method), PlainSerializer(_dump_method), Neutral("fedgps")
+        Method, PlainValidator(_parse_method), PlainSerializer(_dump_method), Neutral("fedgps")
     ]
     optimizer: Annotated[Sgd, Neutral(Sgd())]  # by default the method's own
     surrogate: Annotated[SurrogateSpec, BeforeValidator(_parse_surrogate)] = Noise()

@@ -120,11 +120,11 @@ def _drafts(document: Document, folders: Sequence[Path]) -> tuple[list[Draft], d
 
 def _combinations(document: Document) -> Iterator[tuple[int, Table]]:
     """Yield the number of the case and the chosen settings of each cell."""
-    own = {key: alternatives(value) for key, value in document.overrides.items()}
+    own = {key: _choices(key, value) for key, value in document.overrides.items()}
     drawn = document.search.draws() if document.search else [{}]
     axes = [
         {
-            key: alternatives(value)
+            key: _choices(key, value)
             for key, value in _without({**document.grid, **case}, own).items()
         }
         | own
@@ -138,6 +138,14 @@ def _combinations(document: Document) -> Iterator[tuple[int, Table]]:
         for chosen in itertools.product(*each.values()):
             for sample in drawn:
                 yield case, {**dict(zip(each, chosen, strict=True)), **sample}
+
+
+def _choices(key: str, value: Any) -> list[Any]:
+    """Return the values that a key takes in turn; the method "all" stands for every method."""
+    values = alternatives(value)
+    if key != "method":
+        return values
+    return [name for each in values for name in (METHODS if each == "all" else [each])]
 
 
 def _check_number(cells: int) -> None:

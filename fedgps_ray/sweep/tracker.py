@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ray import tune
+from ray.tune.experiment import Trial
 
 from fedgps_ray.cluster import session
 from fedgps_ray.errors import UserError
@@ -56,8 +57,8 @@ class Tracker:
         trial = running(columns(spec), self.ledger.labels[trial_id])
         trial.first = trial.rounds_done = done
         self.state.running[trial_id] = trial
-        how = f"continues after round {done}" if done else "starts"
-        self.tell(f"{self._label(trial_id)} {how}")
+        begins = f"continues after round {done}" if done else "starts"
+        self.tell(f"{self._label(trial_id)} {begins}")
 
     def moved(self, trial_id: str, told: dict[str, Any]) -> None:
         """Take in how a trial stands."""
@@ -170,28 +171,34 @@ CURRENT: list[Tracker] = []  # Tune pickles its callbacks, and a tracker is not 
 class Callbacks(tune.Callback):
     """Passes on what Tune tells to the current tracker."""
 
-    def on_trial_start(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+    def on_trial_start(
+        self, iteration: int, trials: list[Trial], trial: Trial, **_: object
+    ) -> None:
         """A trial starts."""
         CURRENT[-1].begun(_id(trial))
 
     def on_trial_result(
-        self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **_: Any
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: object
     ) -> None:
         """A trial tells how it stands."""
         CURRENT[-1].moved(_id(trial), result)
 
-    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+    def on_trial_complete(
+        self, iteration: int, trials: list[Trial], trial: Trial, **_: object
+    ) -> None:
         """A trial has come to its end."""
         CURRENT[-1].ended(_id(trial))
 
-    def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+    def on_trial_error(
+        self, iteration: int, trials: list[Trial], trial: Trial, **_: object
+    ) -> None:
         """A trial's own process died more often than Tune starts it again."""
         CURRENT[-1].lose(_id(trial), str(trial.get_error() or "its processes kept dying"))
 
-    def on_step_end(self, iteration: int, trials: Any, **_: Any) -> None:
+    def on_step_end(self, iteration: int, trials: list[Trial], **_: object) -> None:
         """Some tenths of a second have passed."""
         CURRENT[-1].look()
 
 
-def _id(trial: Any) -> str:
+def _id(trial: Trial) -> str:
     return str(trial.config["cell"]["trial_id"])

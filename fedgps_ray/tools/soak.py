@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from fedgps_ray.cluster import crew, session
-from fedgps_ray.cluster.crew import follow
+from fedgps_ray.cluster.crew import follow, settings_of
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 
 WARM_UP = 50  # rounds until everything has its size
@@ -57,8 +57,7 @@ def _watched(
     )
     execution = ExecutionSpec(out=folder, actors=2, checkpoint_seconds=1)
     with crew.start(execution, spec.clients, spec.per_round) as started:
-        settings = spec.model_dump(mode="json"), execution.model_dump(mode="json")
-        for event in follow(started, *settings):
+        for event in follow(started, settings_of(spec, execution)):
             if isinstance(event, dict) and (event["round"] % 2 == 0 or event["round"] == rounds):
                 tell(f"round {event['round']} of {rounds}")
                 yield from _samples(event["round"], started.facts())

@@ -54,6 +54,14 @@ def test_a_step_of_about_the_rate_or_of_a_multiple_of_a_small_update(walked):
     assert lengths(walked(FedAdam(**ZERO), 1e-6)) == pytest.approx([1e-5], rel=1e-3)
 
 
+def test_by_default_a_small_update_goes_half_as_far_as_in_fedavg_at_first_and_then_farther(walked):
+    # round 1: 0.01 * 0.1 D / (0.99^0.5 + 1) tau ; 30: 0.01 (1 - 0.9^30) D / (0.99^15 + 1) tau
+    # which is 1 / 1.9949874 and 9.576088 / 1.8600584
+    ratios = [length / 1e-9 for length in lengths(walked(FedAdam(), *[1e-9] * 30))]
+    assert ratios[0] == pytest.approx(0.5013, abs=1e-4)
+    assert ratios[29] == pytest.approx(5.1483, abs=1e-4)
+
+
 def test_the_mean_is_squared_not_averaged_in_squares(params, reply, cohort):
     method = FedAdam(**ZERO)
     state = method.init(params(5.0), cohort(2, 2, 5.0))

@@ -12,6 +12,7 @@ from fedgps_ray import seeds
 from fedgps_ray.methods import METHODS, ccvr, delta_sgd, feddecorr, fedgps, fedlesam, fedmr, nucfl
 from fedgps_ray.methods.fedavg import FedAvg
 from fedgps_ray.methods.fedinit import FedInit
+from fedgps_ray.titles import TITLES
 from fedgps_ray.tools.verify import Check, checks, prove, run_checks
 from fedgps_ray.training import local
 from fedgps_ray.training.local import Local
@@ -28,10 +29,9 @@ def test_every_claim_holds(proofs):
     assert [proof for proof in proofs if not proof.holds] == []
 
 
-def test_every_method_has_three_claims_besides_running_twice(proofs):
+def test_every_published_method_has_three_claims_besides_running_twice(proofs):
     found = collections.Counter(proof.method for proof in proofs if TWICE not in proof.claim)
-    assert set(found) == set(METHODS)
-    assert min(found.values()) >= 3
+    assert min(found[name] for name in TITLES) >= 3
     assert {proof.method for proof in proofs if TWICE in proof.claim} == set(METHODS)
 
 
@@ -95,7 +95,7 @@ def test_an_exception_is_a_proof_that_failed():
 # --- methods that are wrong ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", TITLES)
 def test_a_server_that_is_slightly_off_is_found(name, monkeypatch):
     right = METHODS[name].merge
 

@@ -11,7 +11,7 @@ from fedgps_ray.cli.app import out, pairs
 from fedgps_ray.cli.declared import Datasets, Methods, Models
 from fedgps_ray.data.datasets import DATASETS
 from fedgps_ray.errors import unknown
-from fedgps_ray.methods import METHODS
+from fedgps_ray.methods import METHODS, about, title
 from fedgps_ray.models import MODELS
 
 
@@ -48,8 +48,9 @@ def _show_in_full(known: dict[str, dict[str, Any]]) -> None:
 
 def _facts(kind: Any) -> dict[str, Any]:
     return {
+        "title": title(kind),
         "idea": (kind.__doc__ or "").split("\n")[0],
-        **kind.about._asdict(),
+        **about(kind)._asdict(),
         "method": dataclasses.asdict(kind()),
         "optimizer": dataclasses.asdict(kind.optimizer),
         "presets": list(kind.presets),

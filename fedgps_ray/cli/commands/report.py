@@ -12,7 +12,7 @@ from fedgps_ray.cli.app import err, out, writing
 from fedgps_ray.cli.declared import Report
 from fedgps_ray.cli.folders import has_results, no_results
 from fedgps_ray.loading import load as load_code
-from fedgps_ray.methods import METHODS
+from fedgps_ray.methods import METHODS, about
 
 
 def report(options: Report) -> None:
@@ -38,7 +38,7 @@ def report(options: Report) -> None:
 
 
 def _write(folders: list[Path], where: Path, options: Report, status: Status) -> Path:
-    formulas = {name: (kind.about.up, kind.about.down) for name, kind in METHODS.items()}
+    formulas = {name: (about(kind).up, about(kind).down) for name, kind in METHODS.items()}
     return write(
         folders,
         where,

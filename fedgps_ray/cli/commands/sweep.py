@@ -21,7 +21,7 @@ from fedgps_ray.cli.options import Launch
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import Experiment, load, scaled
 from fedgps_ray.spec import ExecutionSpec
-from fedgps_ray.sweep.drive import Job, drive, facts
+from fedgps_ray.sweep.drive import SweepPlan, drive, facts
 from fedgps_ray.sweep.launch import Stopping
 from fedgps_ray.sweep.ledger import Ledger
 from fedgps_ray.sweep.observe import standing
@@ -44,14 +44,14 @@ def run_paper(options: PaperRun) -> None:
     _launch(_job(experiment, options, options.name), options)
 
 
-def _launch(job: Job, options: Launch) -> None:
+def _launch(job: SweepPlan, options: Launch) -> None:
     if options.dry_run:
         _show_plan(job, options.as_json)
     else:
         _drive(job, options.as_json)
 
 
-def _job(experiment: Experiment, options: Launch, file: str) -> Job:
+def _job(experiment: Experiment, options: Launch, file: str) -> SweepPlan:
     """Return what a launch of an experiment is to do; options win over the file."""
     folder = options.folder or Path("runs") / experiment.name
     own = {"out": folder, "files": experiment.files}
@@ -60,7 +60,7 @@ def _job(experiment: Experiment, options: Launch, file: str) -> Job:
         raise UserError("actors = 0: a sweep runs on Ray; use 1 or more, or auto")
     search, cells = experiment.search, experiment.cells
     stopping = None if search is None else Stopping(search.scheduler, search.metric)
-    return Job(
+    return SweepPlan(
         experiment.name,
         Ledger(folder, [cell.spec for cell in cells], {c.trial_id: c.label for c in cells}),
         execution,
@@ -78,10 +78,10 @@ def resume_sweep(
     name, search = facts.pop("name"), facts["search"]
     facts.pop("finished")
     stopping = None if search is None else Stopping(**search)
-    _drive(Job(name, ledger, execution, facts, stopping, again=failed), as_json)
+    _drive(SweepPlan(name, ledger, execution, facts, stopping, again=failed), as_json)
 
 
-def _show_plan(job: Job, as_json: bool) -> None:
+def _show_plan(job: SweepPlan, as_json: bool) -> None:
     """Show what a launch would do, and what it would take."""
     entries = job.ledger.entries()
     to_do = job.ledger.to_do(job.again)
@@ -106,7 +106,7 @@ def _show_plan(job: Job, as_json: bool) -> None:
         out.print(escape(found.sentence), soft_wrap=True)
 
 
-def _drive(job: Job, as_json: bool) -> None:
+def _drive(job: SweepPlan, as_json: bool) -> None:
     """Drive a sweep to its end with a live view; exit 1 if trials failed, 130 if interrupted."""
     folder = job.ledger.folder
     again = f"fedgps-ray resume {shlex.quote(str(folder))}"

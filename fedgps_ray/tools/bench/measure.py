@@ -16,6 +16,7 @@ import torch
 from fedgps_ray import seeds
 from fedgps_ray.cluster import crew, session
 from fedgps_ray.cluster.dispatch import Dispatcher, share
+from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.cluster.pool import RayPool
 from fedgps_ray.data.datasets import Dataset
 from fedgps_ray.data.partition import Dirichlet, class_counts, split
@@ -134,7 +135,7 @@ def _rounds(worker: Worker, pool: Any) -> list[Any]:
 def _actors(setup: Setup) -> Iterator[RayPool]:
     execution = ExecutionSpec(actors=CORES)
     with crew.start(execution, setup.spec.clients, setup.spec.per_round) as started:
-        dispatcher = Dispatcher(started.clients, share(setup), "cpu", 60.0)
+        dispatcher = Dispatcher(started.clients, share(setup), "cpu", POLICY)
         dispatcher.wait_ready()
         yield RayPool(setup, dispatcher)
 

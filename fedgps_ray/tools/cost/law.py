@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from fedgps_ray import seeds
 from fedgps_ray.data.batches import Batches, Images, Surrogate, images
 from fedgps_ray.data.surrogate import NORMAL
-from fedgps_ray.methods.base import Cohort, Question, Reply, Turn
-from fedgps_ray.methods.fedavg import FedAvg
+from fedgps_ray.methods.base import Cohort, Method, Question, Reply, Turn
 from fedgps_ray.models import Model
 from fedgps_ray.tensors import Params, num_bytes
 from fedgps_ray.training.local import Client, Local, Sgd
@@ -101,7 +100,7 @@ class Played(NamedTuple):
 
 
 @functools.cache
-def law_of(method: FedAvg, precision: str) -> Law:
+def law_of(method: Method, precision: str) -> Law:
     """Play rounds of several sizes and fit; the coefficients are whole, so the fit is exact."""
     with on_threads(1):
         played = [_play(method, sizes, getattr(torch, precision)) for sizes in PROBES]
@@ -128,7 +127,7 @@ def on_threads(number: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _play(method: FedAvg, sizes: Sizes, dtype: torch.dtype) -> Played:
+def _play(method: Method, sizes: Sizes, dtype: torch.dtype) -> Played:
     """Count the second of two rounds: in the first there is no history to send."""
     site = _Site(method, sizes, dtype)
     site.round(0)
@@ -143,7 +142,7 @@ def _play(method: FedAvg, sizes: Sizes, dtype: torch.dtype) -> Played:
 class _Site:
     """A server and two clients who all take part, with a model of any size that costs nothing."""
 
-    def __init__(self, method: FedAvg, sizes: Sizes, dtype: torch.dtype) -> None:
+    def __init__(self, method: Method, sizes: Sizes, dtype: torch.dtype) -> None:
         self.method, self.sizes, self.counts = method, sizes, Counter[str]()
         with torch.device("meta"):
             outputs = method.num_outputs(sizes.classes)

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from fedgps_ray.methods import METHODS
+from fedgps_ray.methods import METHODS, Method
 from fedgps_ray.methods.ccvr import CCVR
 from fedgps_ray.methods.centralized import Centralized
 from fedgps_ray.methods.fedavg import FedAvg
@@ -13,6 +13,7 @@ from fedgps_ray.methods.fedgps_cf import FedGPSCF
 from fedgps_ray.methods.fedlesam import FedLESAM
 from fedgps_ray.methods.vhl import VHL
 from fedgps_ray.models import build
+from fedgps_ray.titles import TITLES
 from fedgps_ray.tools.verify.check import Check, Value, stated
 from fedgps_ray.tools.verify.trials import Trials, quick
 from fedgps_ray.training.network import layout_of
@@ -32,7 +33,7 @@ def checks(trials: Trials) -> list[Check]:
         *more_traffic(trials),
         *statistics(trials),
         *sizes(),
-        *(passes(trials, name) for name in METHODS),
+        *(passes(trials, name) for name in TITLES),
         steps(trials),
         stated(
             "centralized",
@@ -64,7 +65,7 @@ ONE_MODEL = (
 # --- traffic ------------------------------------------------------------------------------------
 
 
-def traffic(trials: Trials, method: FedAvg, round_index: int = 2) -> Value:
+def traffic(trials: Trials, method: Method, round_index: int = 2) -> Value:
     """Return the numbers of 4 bytes that each client of a round sent and received."""
     rows = trials.run(method, **MLP)[round_index].clients
     found = {(row["bytes_up"] / 4, row["bytes_down"] / 4) for row in rows}
@@ -82,7 +83,7 @@ def plain_traffic(trials: Trials, name: str) -> Check:
 def more_traffic(trials: Trials) -> list[Check]:
     """Return the checks of the methods that send other than one model each way."""
 
-    def say(name: str, claim: str, expected: Value, method: FedAvg, round_index: int = 2) -> Check:
+    def say(name: str, claim: str, expected: Value, method: Method, round_index: int = 2) -> Check:
         return stated(name, claim, expected, lambda: traffic(trials, method, round_index))
 
     up, extra = WIDE + CD + COUNTS, CD + KNOWN
@@ -132,7 +133,7 @@ def more_traffic(trials: Trials) -> list[Check]:
     ]
 
 
-def whole(trials: Trials, method: FedAvg) -> float:
+def whole(trials: Trials, method: Method) -> float:
     """Return the numbers of both directions together."""
     found = traffic(trials, method)
     assert isinstance(found, tuple)
@@ -142,7 +143,7 @@ def whole(trials: Trials, method: FedAvg) -> float:
 def statistics(trials: Trials) -> list[Check]:
     """Return the checks of what CCVR asks of all five clients: C (d + d^2) and C counts."""
 
-    def asked(method: FedAvg) -> Value:
+    def asked(method: Method) -> Value:
         done = trials.run(method, **MLP)[-1]
         rest = (
             done.row[way] - sum(c[way] for c in done.clients) for way in ("bytes_up", "bytes_down")
@@ -169,7 +170,7 @@ def statistics(trials: Trials) -> list[Check]:
 def sizes() -> list[Check]:
     """Return the checks of M for the models of the paper, with C outputs and with 2C."""
 
-    def size(model: str, method: FedAvg, classes: int) -> int:
+    def size(model: str, method: Method, classes: int) -> int:
         with torch.device("meta"):
             return layout_of(build(model, (3, 32, 32), method.num_outputs(classes))).weights[-1].end
 

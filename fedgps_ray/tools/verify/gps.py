@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from fedgps_ray.methods import fedgps_cf as cf
-from fedgps_ray.methods.base import Reply
+from fedgps_ray.methods.base import Method, Reply
 from fedgps_ray.methods.fedgps import FedGPS, Memory, Message, Prototypes, Upload
 from fedgps_ray.methods.fedgps_cf import FedGPSCF
 from fedgps_ray.tools.verify import toy
@@ -93,7 +93,7 @@ def path() -> list[Check]:
     ]
 
 
-def ahead(method: FedGPS, update: Sequence[float], memory: Any, at: float = 0.0) -> Value:
+def ahead(method: Method, update: Sequence[float], memory: Any, at: float = 0.0) -> Value:
     """Return how far from the weights a client takes its gradient in round 1."""
     local = toy.client(PLANE if len(update) == 2 else TENSORS, toy.slope(*[0.0] * len(update)))
     local.round = 1
@@ -102,7 +102,7 @@ def ahead(method: FedGPS, update: Sequence[float], memory: Any, at: float = 0.0)
     return tuple(x - at for x in toy.points(local)[0])
 
 
-def two_clients(method: FedGPS) -> Value:
+def two_clients(method: Method) -> Value:
     """Return where two clients, whose updates are (-0.1, 0) and (0, -0.1), look in round 1."""
     clients = toy.Federation(method, PLANE, toy.slope(1.0, 0.0), toy.slope(0.0, 1.0))
     found = clients.round(0, 1).round(0, 1).points
@@ -189,7 +189,7 @@ def prototypes() -> list[Check]:
     ]
 
 
-def pooled(method: FedGPS, *clients: Sequence[float]) -> float:
+def pooled(method: Method, *clients: Sequence[float]) -> float:
     """Return the prototype of class 0, from clients who drew noise with the features given."""
     state, replies = None, []
     for k, values in enumerate(clients):

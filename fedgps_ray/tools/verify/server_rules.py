@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgps_ray.methods.base import Reply
+from fedgps_ray.methods.base import Method, Reply
 from fedgps_ray.methods.fedadam import FedAdam
 from fedgps_ray.methods.fedavg import FedAvg
 from fedgps_ray.methods.fedavgm import FedAvgM
@@ -24,19 +24,19 @@ def checks() -> list[Check]:
     return [*fedavg(), *fedavgm(), *fedexp(), *feddisco(), *fedadam(), *fedmr()]
 
 
-def merged(method: FedAvg, *replies: Reply, start: Sequence[float] = (0.0, 0.0)) -> Value:
+def merged(method: Method, *replies: Reply, start: Sequence[float] = (0.0, 0.0)) -> Value:
     """Return the weights after one merge."""
     state = method.init(toy.params(*start), toy.cohort(len(replies), ONE))
     return toy.numbers(method.global_params(method.merge(state, replies)).weights)
 
 
-def merged_buffers(method: FedAvg, start: float, *replies: Reply) -> Value:
+def merged_buffers(method: Method, start: float, *replies: Reply) -> Value:
     """Return the running statistics after one merge."""
     state = method.init(toy.params(0.0, buffers=(start,)), toy.cohort(len(replies), ONE))
     return toy.numbers(method.global_params(method.merge(state, replies)).buffers)
 
 
-def path(method: FedAvg, *client_means: float, start: float = 10.0) -> Value:
+def path(method: Method, *client_means: float, start: float = 10.0) -> Value:
     """Return the weight after each round, where the clients' models have the means given."""
     state, seen = method.init(toy.params(start), toy.cohort(1, ONE)), [start]
     for mean in client_means:
@@ -210,7 +210,7 @@ def feddisco() -> list[Check]:
     ]
 
 
-def weights_of(method: FedAvg, *label_counts: tuple[int, ...]) -> Value:
+def weights_of(method: Method, *label_counts: tuple[int, ...]) -> Value:
     """Return the aggregation weights of two clients."""
     first, second = label_counts
     return merged(method, toy.reply([1.0, 0.0], first), toy.reply([0.0, 1.0], second))
