@@ -299,3 +299,16 @@ def test_a_stored_trial_without_a_setting_has_its_neutral_value(monkeypatch):
     assert trial_spec(**old).method.mu == 0.5
     assert stored_spec(old).method.mu == 0.125
     assert stored_spec(old).identity == {"method": {"name": "fedprox"}}
+
+
+class Loose(BaseModel):
+    """A setting that may be a number or a switch."""
+
+    clip: bool | int | list[bool | int] = 1
+
+
+def test_true_is_not_one():
+    values = [1, True, [1], [True]]
+    ids = [identity.trial_id(identity.identity(Loose(clip=value))) for value in values]
+    assert len(set(ids)) == 4
+    assert identity.identity(Loose(clip=1)) == {}
