@@ -140,7 +140,7 @@ def _combinations(document: Document) -> Iterator[tuple[int, Table]]:
                 yield case, {**dict(zip(each, chosen, strict=True)), **sample}
 
 
-def _choices(key: str, value: Any) -> list[Any]:
+def _choices(key: str, value: object) -> list[object]:
     """Return the values that a key takes in turn; the method "all" stands for every method."""
     values = alternatives(value)
     if key != "method":
