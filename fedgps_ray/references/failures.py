@@ -36,5 +36,12 @@ def _is_ours(filename: str) -> bool:
 
 
 def failed(what: str, error: BaseException) -> UserError:
-    """Return the error for code of the user's that raised."""
-    return UserError(f"{what}:\n{user_traceback(error)}")
+    """Return the error for code outside the package that raised.
+
+    The way to it is shown through files of the user's; in an installed package only its end.
+    """
+    shown = user_traceback(error)
+    if PREFIX in shown or isinstance(error, SyntaxError):
+        return UserError(f"{what}:\n{shown}")
+    last = "".join(traceback.format_exception_only(error)).rstrip()
+    return UserError(f"{what}: {last}")
