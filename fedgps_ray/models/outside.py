@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import _disable_current_modes
 
 from fedgps_ray.errors import UserError
 from fedgps_ray.models.base import Model
@@ -31,6 +32,14 @@ class Outside:
     head: str | None = None
 
 
+class Made(NamedTuple):
+    """A network with values, how it splits, and the names of the buffers that are averaged."""
+
+    net: nn.Module
+    split: Split
+    statistics: frozenset[str]
+
+
 class Recipe(NamedTuple):
     """All that the values of a network follow from, but for a seed."""
 
@@ -38,28 +47,31 @@ class Recipe(NamedTuple):
     sizes: Sizes
     dtype: torch.dtype  # of the input; integers are tokens
 
-    def make(self, rng: np.random.Generator | None) -> tuple[nn.Module, Split]:
-        """Return a network with first values that follow from the stream alone, and its split.
+    def make(self, rng: np.random.Generator | None) -> Made:
+        """Return a network with first values that follow from the stream alone.
 
         It is made on the CPU, so that the values are equal on every device.
         """
         seed = 0 if rng is None else int(rng.integers(2**63))
-        with seeded(seed), torch.device("cpu"), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Lazy modules are a new feature")
-            return self._tried(self._made())
+        # with real values, also for a caller who works with fake tensors: constructors read some
+        with _disable_current_modes(), seeded(seed), torch.device("cpu"):
+            net = self._made()
+            return Made(net, self._tried(net), _statistics(net))
 
     def _made(self) -> nn.Module:
         how = self.outside
         call = arguments(how.make, self.sizes, how.options, how.name)
         try:
-            net = how.make(*call.args, **call.kwargs)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Lazy modules are a new feature")
+                net = how.make(*call.args, **call.kwargs)
         except Exception as problem:  # the user's code can raise anything
             raise failed(f"{how.name} cannot be made", problem) from None
         if not isinstance(net, nn.Module):
             raise UserError(f"{how.name} makes a {type(net).__name__}, not a torch.nn.Module")
         return net
 
-    def _tried(self, net: nn.Module) -> tuple[nn.Module, Split]:
+    def _tried(self, net: nn.Module) -> Split:
         """Run a network once: this makes lazy layers, checks the outputs and finds the head."""
         was_training, name = net.training, self.outside.name
         net.eval()
@@ -69,13 +81,14 @@ class Recipe(NamedTuple):
             _check_parameters(net, name)
             seen = run(net, x, name)
             _check_width(seen.logits, self.sizes, name)
-            found = split(net, seen, self.outside.head, name)
+            return split(net, seen, self.outside.head, name)
         except UserError:
             raise
         except Exception as problem:  # the user's code can raise anything
             shape = "x".join(str(extent) for extent in self.sizes.shape)
             raise failed(f"{name} cannot take inputs of shape {shape}", problem) from None
-        return net.train(was_training), found
+        finally:
+            net.train(was_training)
 
     def _input(self) -> Tensor:
         shape = (EXAMPLES, *self.sizes.shape)
@@ -118,9 +131,8 @@ class Adapted(Model):
     def __init__(self, recipe: Recipe, rng: np.random.Generator | None) -> None:
         nn.Module.__init__(self)
         self.recipe, self.name = recipe, recipe.outside.name
-        self.net, self.split = recipe.make(rng)
+        self.net, self.split, self.statistics = recipe.make(rng)
         self.feature_dim = self.split.feature_dim
-        self.statistics = _statistics(self.net)
         # not by assignment: the layer is part of the network, and must not be counted twice
         vars(self)["head"] = self._head()
         _allow_single_examples(self.net)
@@ -147,7 +159,7 @@ class Adapted(Model):
     @torch.no_grad()
     def initialise(self, rng: np.random.Generator) -> None:
         """Set all that is trained or averaged to first values from a stream."""
-        fresh, _ = self.recipe.make(rng)
+        fresh = self.recipe.make(rng).net
         first = {**dict(fresh.named_parameters()), **dict(fresh.named_buffers())}
         for name, values in (*trained(self), *followed(self)):
             values.copy_(first[name])
@@ -231,14 +243,10 @@ def _statistics(net: nn.Module) -> frozenset[str]:
     return frozenset(
         name
         for name, buffer in net.named_buffers()
-        if buffer.is_floating_point() and _is_saved(net, name) and _is_finite(buffer)
+        if buffer.is_floating_point() and _is_saved(net, name) and buffer.isfinite().all()
     )
 
 
 def _is_saved(net: nn.Module, name: str) -> bool:
     owner, _, own = name.rpartition(".")
     return own not in net.get_submodule(owner)._non_persistent_buffers_set
-
-
-def _is_finite(buffer: Tensor) -> bool:
-    return type(buffer) is not Tensor or bool(buffer.isfinite().all())

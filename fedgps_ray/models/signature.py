@@ -54,6 +54,7 @@ IF_REQUIRED: dict[str, Rule] = {  # names that can mean something else where the
     **dict.fromkeys(("in_features", "num_features", "input_dim", "in_dim"), _features),
     **dict.fromkeys(("classes", "outputs", "out_features", "output_dim", "out_dim"), _outputs),
 }
+RULES = {**ALWAYS, **IF_REQUIRED}
 
 
 class Call(NamedTuple):
@@ -74,12 +75,20 @@ def arguments(
     values = _values(signature, sizes, options)
     extra = _extra(signature, sizes, options, name)
     required = [p.name for p in _named(signature) if p.default is p.empty and p.name not in options]
-    if len(required) == 2:  # two parameters of any name are taken for (image_shape, num_outputs)
-        values = {**dict(zip(required, sizes, strict=True)), **values}
+    values |= _by_position(required, values, sizes)
     missing = [parameter for parameter in required if parameter not in values]
     if missing:
         raise UserError(_told_missing(name, missing))
     return _bound(signature, values, extra)
+
+
+def _by_position(required: list[str], values: Mapping[str, Any], sizes: Sizes) -> dict[str, Any]:
+    """Take two parameters of other names for (image_shape, num_outputs)."""
+    told = any(name in values and rule is _outputs for name, rule in RULES.items())
+    if len(required) != 2 or (told and required[1] not in values):
+        return {}
+    pairs = zip(required, sizes, strict=True)
+    return {name: value for name, value in pairs if name not in RULES}
 
 
 def _values(

@@ -101,10 +101,7 @@ def _problem(seen: Run, layer: str) -> str:
 
 
 def _same(output: Any, logits: Tensor) -> bool:
-    if output is logits:
-        return True
-    plain = type(output) is Tensor and type(logits) is Tensor  # fake tensors have no values
-    return plain and output.shape == logits.shape and torch.equal(output, logits)
+    return isinstance(output, Tensor) and torch.equal(output, logits)
 
 
 @torch.no_grad()

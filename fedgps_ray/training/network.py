@@ -86,9 +86,9 @@ class Network:
 
     def _moved(self, tensor: Tensor) -> Tensor:
         dtype = self.weights.dtype if tensor.is_floating_point() else tensor.dtype
-        if tensor.is_meta:  # a counter that was made without a value
-            return torch.zeros_like(tensor, device=self.weights.device, dtype=dtype)
-        return tensor.detach().to(self.weights.device, dtype)
+        if _can_copy(tensor, self.weights):
+            return tensor.detach().to(self.weights.device, dtype)
+        return torch.zeros(tensor.shape, device=self.weights.device, dtype=dtype)
 
     def load(self, params: Params) -> None:
         """Take over the values of params; counters and the like begin again."""
@@ -164,15 +164,24 @@ def _places(net: nn.Module, named: Iterable[tuple[str, Tensor]]) -> dict[str, li
 
 
 def _take_over(view: Tensor, values: Tensor) -> None:
-    if not values.is_meta:
+    if _can_copy(values, view):
         view.copy_(values.detach())
+
+
+def _can_copy(values: Tensor, to: Tensor) -> bool:
+    """Say whether there are values, and a place that can take them: fake tensors take no real."""
+    return not values.is_meta and _is_fake(values) == _is_fake(to)
+
+
+def _is_fake(tensor: Tensor) -> bool:
+    return hasattr(tensor, "fake_mode")
 
 
 def _bound(places: list[Place], view: Tensor) -> Tensor:
     """Let a parameter be a view; the object stays, if it can, for whoever else refers to it."""
     parameter = places[0].get()
-    plain = type(parameter.data) is Tensor and type(view) is Tensor
-    if plain and parameter.is_meta == view.is_meta:
+    fake = _is_fake(parameter) or _is_fake(view)  # their device cannot be changed
+    if not fake and parameter.is_meta == view.is_meta:
         parameter.data = view
         return parameter
     parameter = nn.Parameter(view)
