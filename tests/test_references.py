@@ -208,7 +208,7 @@ def test_the_package_s_own_modules_can_be_named():
     assert load(*found) is sys.modules["fedgps_ray.errors"].unknown
 
 
-def publish(folder, monkeypatch, line="mynet = published_net:Net", editable=False):
+def publish(folder, monkeypatch, line="mynet = published_net:Net [extra]", editable=False):
     """Install a package that publishes a model."""
     info = folder / "published_net-1.2.dist-info"
     info.mkdir(exist_ok=True)

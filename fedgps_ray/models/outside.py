@@ -60,6 +60,8 @@ class Recipe(NamedTuple):
 
     def _made(self) -> nn.Module:
         how = self.outside
+        if isinstance(how.make, nn.Module):
+            raise UserError(f"{how.name} is a network; name the class or function that makes it")
         call = arguments(how.make, self.sizes, how.options, how.name)
         try:
             with warnings.catch_warnings():

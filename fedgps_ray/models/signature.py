@@ -72,8 +72,9 @@ def arguments(
         signature = inspect.signature(make)
     except (TypeError, ValueError):  # written in C: it says nothing about its parameters
         return Call(tuple(sizes), dict(options))
+    check_options(make, options, name)
     values = _values(signature, sizes, options)
-    extra = _extra(signature, sizes, options, name)
+    extra = _extra(signature, sizes, options)
     required = [p.name for p in _named(signature) if p.default is p.empty and p.name not in options]
     values |= _by_position(required, values, sizes)
     missing = [parameter for parameter in required if parameter not in values]
@@ -105,18 +106,24 @@ def _values(
     return found
 
 
+def check_options(make: Callable[..., Any], options: Mapping[str, Any], name: str) -> None:
+    """Refuse an option that a class or function does not take; needs no data set."""
+    signature = inspect.signature(make)
+    known = [parameter.name for parameter in _named(signature)]
+    for key in options:
+        if key not in known and not _takes_any_keyword(signature):
+            raise unknown(f"option of {name}", key, [n for n in known if n not in ALWAYS])
+
+
 def _extra(
-    signature: inspect.Signature, sizes: Sizes, options: Mapping[str, Any], name: str
+    signature: inspect.Signature, sizes: Sizes, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the keywords beyond the named parameters; torchvision takes num_classes that way."""
     known = [parameter.name for parameter in _named(signature)]
     extra = {key: value for key, value in options.items() if key not in known}
-    if _takes_any_keyword(signature):
-        told = {*known, *options} & {*OUTPUTS, "classes", "outputs"}
-        return extra if told else {"num_classes": sizes.outputs, **extra}
-    for key in extra:
-        raise unknown(f"option of {name}", key, [n for n in known if n not in ALWAYS])
-    return {}
+    told = {*known, *options} & {*OUTPUTS, "classes", "outputs"}
+    fills = _takes_any_keyword(signature) and not told
+    return {"num_classes": sizes.outputs, **extra} if fills else extra
 
 
 def _named(signature: inspect.Signature) -> list[inspect.Parameter]:

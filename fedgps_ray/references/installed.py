@@ -22,7 +22,7 @@ class Package(NamedTuple):
 def published(kind: Kind) -> dict[str, str]:
     """Return the names that installed packages publish as entry points, with what they mean."""
     points = importlib.metadata.entry_points(group=f"fedgps_ray.{kind}s")
-    return {point.name: point.value for point in sorted(points)}
+    return {point.name: f"{point.module}:{point.attr}" for point in sorted(points)}
 
 
 def locate(module: str) -> Path | None:

@@ -111,12 +111,13 @@ class Network:
                     place.put(view)
 
     def state_dict(self, params: Params) -> dict[str, Tensor]:
-        """Return params by the names of the model, with all that it does not train."""
+        """Return copies of params by the names of the model, with all that it does not train."""
         values = views(params.weights, self.layout.weights)
         values |= views(params.buffers, self.layout.buffers) | self._constants
         saved = root(self.model).state_dict()
         first = {p.name: name for named in self._all() for name, places in named for p in places}
-        return {name: values.get(first[name], saved[name]) for name in saved if name in first}
+        known = [name for name in saved if name in first]
+        return {name: values.get(first[name], saved[name]).clone() for name in known}
 
     def _all(self) -> list[Iterable[tuple[str, list[Place]]]]:
         return [self._parameters.items(), self._buffers.items()]

@@ -1,5 +1,6 @@
 import copy
 import random
+import re
 import textwrap
 from pathlib import Path
 
@@ -137,6 +138,7 @@ def test_names_are_those_of_the_class_and_fit_its_own_state_dict():
     network = bound(kind)
     assert network.layout.weights[0].name == "into.weight"
     found = network.state_dict(network.params())
+    assert found["first.weight"].data_ptr() != found["second.weight"].data_ptr()  # can be saved
     own = kind.make(64, OUTPUTS)
     assert own.load_state_dict(found).missing_keys == []
     assert torch.equal(own.second.weight, network.model.net.first.weight)
@@ -513,6 +515,7 @@ class Nothing(Softmax):
 @pytest.mark.parametrize(
     ("make", "expected"),
     [
+        (nn.Linear(16, 4), "my_net.py:Net is a network; name the class or function that makes it"),
         (Fixed, "gives outputs of shape 2x10 for 2 inputs; needed is 2x4, one row of 4"),
         (lambda: Fixed(4, (2, 2)), "gives outputs of shape 2x2x2"),
         (Pair, "my_net.py:Net returns a tuple"),
@@ -634,3 +637,16 @@ def test_any_stack_of_layers_is_bound_without_changing_a_value(layers, seed):
     torch.autograd.backward(network(x).square().sum())
     torch.autograd.backward(alone(x).square().sum())
     assert torch.equal(network.grads, torch.cat([p.grad.flatten() for p in alone.parameters()]))
+
+
+def test_the_network_of_the_documentation_works_as_shown(tmp_path):
+    page = (HERE.parents[1] / "docs" / "adding-a-model.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    (tmp_path / "my_net.py").write_text(code)
+    (shown, *_) = re.findall(r"--model (\S+)", page)
+    (width,) = re.findall(r'model = \{ name = "my_net.py:Net", width = (\d+) \}', page)
+    model = Outside(load(*read(shown, "model", tmp_path)), shown, {"width": int(width)})
+    network = Network(build(model, (1, 8, 8), 20, stream()), CPU, torch.float32)
+    assert network.layout.head == "fc"
+    assert network.features(torch.zeros(2, 1, 8, 8)).shape == (2, 64)
+    assert network(torch.zeros(2, 1, 8, 8)).shape == (2, 20)
