@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedgps_ray.errors import UserError
+
 
 class Params(NamedTuple):
     """The trained weights, and the buffers (BatchNorm statistics)."""
@@ -44,6 +46,23 @@ class Layout(NamedTuple):
 
     weights: tuple[Piece, ...]
     buffers: tuple[Piece, ...]
+    head: str | None = "head"  # the layer that gives the logits; None: it is not known
+
+    @property
+    def head_weight(self) -> Piece:
+        """The matrix of the head."""
+        piece = self._of_head("weight")
+        if piece is None or len(piece.shape) != 2:
+            raise UserError("this method needs a model whose output comes from a linear layer")
+        return piece
+
+    @property
+    def head_bias(self) -> Piece | None:
+        """The bias of the head, if it has one."""
+        return self._of_head("bias")
+
+    def _of_head(self, part: str) -> Piece | None:
+        return next((p for p in self.weights if p.name == f"{self.head}.{part}"), None)
 
 
 def pieces(named: Sequence[tuple[str, Sequence[int]]]) -> tuple[Piece, ...]:

@@ -106,7 +106,7 @@ def read_model(folder: Path, worker: Worker) -> Params:
     empty = worker.network.buffers.new_empty(0)
     weights, buffers = (
         torch.cat([empty, *(tensors[piece.name].reshape(-1) for piece in part)])
-        for part in worker.network.layout
+        for part in (worker.network.layout.weights, worker.network.layout.buffers)
     )
     return Params(weights, buffers)
 

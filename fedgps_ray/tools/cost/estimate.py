@@ -168,7 +168,8 @@ def _layout_size(name: str, shape: tuple[int, int, int], outputs: int) -> tuple[
     """Return how many weights, buffers and features a model has."""
     with torch.device("meta"):
         model = build(name, shape, outputs)
-    weights, buffers = (part[-1].end if part else 0 for part in layout_of(model))
+    layout = layout_of(model)
+    weights, buffers = (p[-1].end if p else 0 for p in (layout.weights, layout.buffers))
     return weights, buffers, model.feature_dim
 
 
