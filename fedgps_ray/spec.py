@@ -19,7 +19,7 @@ from pydantic import (
 
 from fedgps_ray.data import datasets
 from fedgps_ray.data.batches import Augment
-from fedgps_ray.data.partition import Classes, Dirichlet, How, Iid
+from fedgps_ray.data.partition import Classes, Dirichlet, Iid, Natural, PartitionSpec
 from fedgps_ray.data.surrogate import LabelledFile, Noise, SurrogateSpec
 from fedgps_ray.errors import UserError, unknown
 from fedgps_ray.methods import METHODS, FedAvg
@@ -31,7 +31,7 @@ Checked = TypeVar("Checked", bound=BaseModel)
 SCHEMA_VERSION = 1  # of the results; part of every trial id
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
-KINDS = {"dirichlet": Dirichlet, "classes": Classes, "iid": Iid}
+KINDS = {"dirichlet": Dirichlet, "classes": Classes, "iid": Iid, "natural": Natural}
 SURROGATES = {"noise": Noise, "file": LabelledFile}
 
 
@@ -113,7 +113,7 @@ class TrialSpec(BaseModel):
         "digits"
     )
     augment: Literal["auto", Augment] = "auto"
-    partition: Annotated[How, BeforeValidator(_parse_partition)] = Dirichlet()
+    partition: Annotated[PartitionSpec, BeforeValidator(_parse_partition)] = Dirichlet()
     scenario: Annotated[int, Field(ge=1, lt=2**32)] = 1
     clients: Count = 10
     sampling_rate: Annotated[float, Field(gt=0, le=1)] = 0.5

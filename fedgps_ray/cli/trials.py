@@ -173,7 +173,8 @@ def partition(  # noqa: PLR0913
     }
     spec, files = options.trial(values, settings or [])
     data = datasets.load(spec.dataset, datasets.Source(data_dir, download, files))
-    shared = split(data.y_train, spec.clients, spec.partition, spec.partition_seed)
+    drawn = (data.y_train, spec.clients, spec.partition, spec.partition_seed)
+    shared = split(*drawn, owners=data.client_train)
     counts = class_counts(shared.parts, data.y_train, data.num_classes)
     figures = skew.skew(counts)._asdict()
     facts = {

@@ -1,7 +1,7 @@
 """The one place that knows all models."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fedgps_ray.errors import UserError, unknown
 from fedgps_ray.models.base import Model
@@ -10,13 +10,13 @@ from fedgps_ray.models.resnet import resnet18, resnet50
 from fedgps_ray.models.small import cnn, convnet, mlp
 from fedgps_ray.models.vit import vit
 
-__all__ = ["MODELS", "Architecture", "Model", "build", "initialise"]
+__all__ = ["MODELS", "Architecture", "Model", "build", "check_takes_tokens", "initialise"]
 
 
 class Architecture(NamedTuple):
     """How to make a model, the smallest image side it takes, and a line about it."""
 
-    make: Callable[[tuple[int, int, int], int], Model]
+    make: Callable[[Any, int], Model]
     min_side: int
     explanation: str
 
@@ -31,12 +31,31 @@ MODELS: dict[str, Architecture] = {
 }
 
 
-def build(name: str, image_shape: tuple[int, int, int], num_outputs: int) -> Model:
-    """Return a model for images of (channels, height, width); its values are still to be drawn."""
+def check_takes_tokens(name: str) -> None:
+    """Refuse models that calculate with their input: tokens need an embedding first."""
+    if name in MODELS:
+        raise UserError(
+            f"model '{name}' takes numbers, and the data set holds tokens: use a model of your own"
+            ' with an embedding, or layout "features" if these are numbers to calculate with'
+        )
+
+
+def build(name: str, input_shape: tuple[int, ...], num_outputs: int) -> Model:
+    """Return a model for images of (channels, height, width), or for rows of another shape.
+
+    Its values are still to be drawn.
+    """
     if name not in MODELS:
         raise unknown("model", name, MODELS)
     architecture = MODELS[name]
-    _, height, width = image_shape
+    if name == "mlp":
+        return mlp(input_shape, num_outputs)
+    if len(input_shape) != 3:
+        raise UserError(
+            f"model '{name}' needs images, the data set has examples of shape {input_shape};"
+            " choose another model, such as 'mlp'"
+        )
+    _, height, width = image_shape = input_shape
     if min(height, width) < architecture.min_side:
         side = architecture.min_side
         raise UserError(
