@@ -220,7 +220,7 @@ def _table(value: Any) -> dict[str, Any]:
     table = {**table, "name": _short_name(table["name"])}
     if table["name"] not in DATASETS:
         raise unknown("data set", table["name"], DATASETS)
-    if table["name"] in OWN and "file" not in table:
+    if value in OWN:
         raise UserError(f"data set '{table['name']}' is given by its path, such as {EXAMPLE}")
     return table
 
