@@ -195,7 +195,9 @@ def _image_layout(shape: tuple[int, ...]) -> Layout | None:
 
 
 def _doubt(x: NDArray[Any], name: str) -> UserError:
-    possible = [layout for layout in LAYOUTS if _fits(x, layout)]
+    fitting = [layout for layout in LAYOUTS if _fits(x, layout)]
+    pictures = [layout for layout in fitting if IMAGE_AXES.get(layout) == 3]
+    possible = pictures or fitting  # three axes are almost always those of images
     if not possible:
         return UserError(f"{name}: x_train has type {x.dtype}, expected numbers")
     listed = " or ".join(f'"{layout}" ({LAYOUTS[layout]})' for layout in possible)

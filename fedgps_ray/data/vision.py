@@ -37,7 +37,7 @@ def svhn(folder: Path, download: bool) -> Arrays:
 def mnist(title: str, folder: Path, download: bool) -> Arrays:
     """Read MNIST or one of the sets that are stored as it is."""
     reader = getattr(datasets, title)
-    files = f"its original files into {title}/raw"
+    files = f"its original files in {title}/raw"
     with _explained(title, files, folder):
         train, test = (reader(folder, train=part, download=download) for part in (True, False))
     return _arrays(train, test, train.classes)
@@ -45,7 +45,7 @@ def mnist(title: str, folder: Path, download: bool) -> Arrays:
 
 def emnist(split: str, folder: Path, download: bool) -> Arrays:
     """Read a part of EMNIST; its letters, stored as 1 to 26, are classes 0 to 25."""
-    with _explained("EMNIST", "its original files into EMNIST/raw", folder):
+    with _explained("EMNIST", "its original files in EMNIST/raw", folder):
         train, test = (
             datasets.EMNIST(folder, split=split, train=part, download=download)
             for part in (True, False)
