@@ -19,7 +19,7 @@ from pydantic import (
 from fedgps_ray import identity
 from fedgps_ray.data import datasets
 from fedgps_ray.data.batches import Augment
-from fedgps_ray.data.partition import Classes, Dirichlet, How, Iid
+from fedgps_ray.data.partition import Classes, Dirichlet, Iid, Natural, PartitionSpec
 from fedgps_ray.data.surrogate import LabelledFile, Noise, SurrogateSpec
 from fedgps_ray.errors import UserError, unknown
 from fedgps_ray.identity import Neutral
@@ -32,7 +32,7 @@ Checked = TypeVar("Checked", bound=BaseModel)
 
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
-KINDS = {"dirichlet": Dirichlet, "classes": Classes, "iid": Iid}
+KINDS = {"dirichlet": Dirichlet, "classes": Classes, "iid": Iid, "natural": Natural}
 SURROGATES = {"noise": Noise, "file": LabelledFile}
 
 
@@ -114,7 +114,7 @@ class TrialSpec(BaseModel):
         "digits"
     )
     augment: Literal["auto", Augment] = "auto"
-    partition: Annotated[How, BeforeValidator(_parse_partition)] = Dirichlet()
+    partition: Annotated[PartitionSpec, BeforeValidator(_parse_partition)] = Dirichlet()
     scenario: Annotated[int, Field(ge=1, lt=2**32)] = 1
     clients: Count = 10
     sampling_rate: Annotated[float, Field(gt=0, le=1)] = 0.5

@@ -34,7 +34,7 @@ PARTS = {  # one table for each kind that a part of a spec can be of
     "file": ("surrogate", {"kind": "file", "file": "own.npz", "sha256": SHA}),
     **{name: ("method", {"name": name}) for name in METHODS},
 }
-UNIVERSAL = [1, 2, 3, 0.25, 0.75, "svhn", "other.npz", "f" * 64, True, False]
+UNIVERSAL = [1, 2, 3, 0.25, 0.75, "svhn", "other.npz", "4x4", "f" * 64, True, False]
 
 
 def literals(annotation):

@@ -8,17 +8,20 @@
 
 import argparse
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgps_ray.data import downloads, npz
-from fedgps_ray.data.npz import Contents, Images
+from fedgps_ray.data import npz, vision
+from fedgps_ray.data.datasets import Source
 from fedgps_ray.errors import UserError
 
 HASHES = Path(__file__).parent / "hashes.npz"
+Images = NDArray[np.uint8]
+Arrays = Mapping[str, Any]
 SETS: dict[str, Literal["CIFAR10", "CIFAR100"]] = {"cifar10": "CIFAR10", "cifar100": "CIFAR100"}
 
 
@@ -34,14 +37,11 @@ def listed(name: str) -> dict[str, NDArray[np.uint64]]:
         return {part: archive[f"{name}_{part}"] for part in ("train", "test")}
 
 
-def pick(contents: Contents, wanted: dict[str, NDArray[np.uint64]]) -> dict[str, NDArray[Any]]:
+def pick(arrays: Arrays, wanted: dict[str, NDArray[np.uint64]]) -> dict[str, NDArray[Any]]:
     """Return the listed images with their labels, in the order of the list."""
-    picked: dict[str, NDArray[Any]] = {"classes": np.array(contents.class_names)}
-    pairs = {
-        "train": (contents.x_train, contents.y_train),
-        "test": (contents.x_test, contents.y_test),
-    }
-    for part, (images, labels) in pairs.items():
+    picked: dict[str, NDArray[Any]] = {"classes": np.array(arrays["classes"])}
+    for part in ("train", "test"):
+        images, labels = arrays[f"x_{part}"], np.asarray(arrays[f"y_{part}"])
         where = {int(value): place for place, value in enumerate(prefixes(images))}
         missing = sum(int(value) not in where for value in wanted[part])
         if missing:
@@ -86,10 +86,11 @@ def main() -> None:
 def write(asked: argparse.Namespace) -> None:
     """Read, pick, shrink and save."""
     if asked.npz is not None:
-        contents = npz.read(asked.npz)
+        arrays: Arrays = npz.read(asked.npz)
     else:
-        contents = downloads.cifar(SETS[asked.name], asked.data_dir, asked.download)
-    picked = pick(contents, listed(asked.name))
+        folder = Source(asked.data_dir).folder
+        arrays = vision.cifar(SETS[asked.name], folder, asked.download)
+    picked = pick(arrays, listed(asked.name))
     for part in ("x_train", "x_test"):
         picked[part] = smaller(picked[part], asked.side)
     np.savez(asked.out, allow_pickle=False, **picked)

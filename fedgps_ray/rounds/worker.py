@@ -10,10 +10,25 @@ from numpy.typing import NDArray
 
 from fedgps_ray import seeds
 from fedgps_ray.data import datasets, partition
-from fedgps_ray.data.batches import PLAIN_BATCH, Batches, Images, Surrogate, images
-from fedgps_ray.data.surrogate import NORMAL, Labelled, Noise, file_images, noise_images
+from fedgps_ray.data.batches import (
+    PLAIN_BATCH,
+    Batches,
+    Examples,
+    Images,
+    Surrogate,
+    examples,
+    images,
+)
+from fedgps_ray.data.surrogate import (
+    NORMAL,
+    Labelled,
+    Noise,
+    file_images,
+    image_shape,
+    noise_images,
+)
 from fedgps_ray.methods.base import Cohort, Memory, Question, Reply
-from fedgps_ray.models import build, initialise
+from fedgps_ray.models import build, check_takes_tokens, initialise
 from fedgps_ray.spec import TrialSpec
 from fedgps_ray.tensors import Params, all_finite
 from fedgps_ray.training.evaluate import Score, Tally, score, tallies
@@ -57,11 +72,13 @@ def prepare(
 ) -> Setup:
     """Load the data set, share it out, and make the surrogate set if the method uses one."""
     data = data or datasets.load(spec.dataset, source)
-    split = partition.split(data.y_train, spec.clients, spec.partition, spec.partition_seed)
+    split = partition.split(
+        data.y_train, spec.clients, spec.partition, spec.partition_seed, data.client_train
+    )
     counts = partition.class_counts(split.parts, data.y_train, data.num_classes)
-    shape: Any = data.x_train.shape[1:]
     surrogate = None
     if spec.method.needs_surrogate:
+        shape = image_shape(data)
         if isinstance(spec.surrogate, Noise):
             surrogate = noise_images(spec.surrogate, data.num_classes, shape)
         else:
@@ -93,23 +110,23 @@ class Worker:
         self.clients = clients_of(setup)
         self.network = Network(self._model(), self.device, self.dtype)
         self._parts = [torch.from_numpy(part.copy()).to(self.device) for part in setup.parts]
-        self._train, self._test = self._images()
+        self._train, self._test = self._examples()
         self._surrogate = self._surrogate_images()
 
     def _model(self) -> Any:
         data = self.setup.data
-        height, width, channels = data.x_train.shape[1:]
         outputs = self.spec.method.num_outputs(data.num_classes)
+        if data.kind == "tokens":
+            check_takes_tokens(self.spec.model)
         with torch.device("meta"):
-            return build(self.spec.model, (channels, height, width), outputs)
+            return build(self.spec.model, data.input_shape, outputs)
 
-    def _images(self) -> tuple[Images, Batches]:
+    def _examples(self) -> tuple[Examples, Batches]:
         data, to = self.setup.data, (self.device, self.dtype)
-        normal = (data.mean, data.std)
         augment = data.augment if self.spec.augment == "auto" else self.spec.augment
-        test = images(data.x_test, data.y_test, normal, to=to)
         index = torch.arange(len(data.y_test), device=self.device)
-        return images(data.x_train, data.y_train, normal, augment, to), Batches(test, index)
+        test = Batches(examples(data, "test", "none", to), index)
+        return examples(data, "train", augment, to), test
 
     def _surrogate_images(self) -> Images | None:
         if self.setup.surrogate is None:

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from packaging.requirements import Requirement
 
-from fedgps_ray.data.downloads import data_folder
+from fedgps_ray.data.datasets import Source
 
 ORIGINALS = {  # a file by which each data set is known
     "cifar10": ("cifar-10-batches-py", "cifar-10-python.tar.gz"),
@@ -147,7 +147,7 @@ def _temporary_folder() -> Finding:
 
 
 def _data_sets(data_dir: Path | None) -> Iterator[Finding]:
-    folder = data_folder(data_dir)
+    folder = Source(data_dir).folder
     for name, files in ORIGINALS.items():
         if any((folder / file).exists() for file in files):
             yield Finding(name, str(folder))

@@ -118,7 +118,7 @@ class Probe:
         self.worker, self.params, self.samples = worker, params, samples
         locals_ = [worker.local(client.id, 0, None, "theory") for client in worker.clients]
         self.indices = [local.data.index for local in locals_]
-        everyone = Batches(locals_[0].data.images, torch.cat(self.indices))
+        everyone = Batches(locals_[0].data.examples, torch.cat(self.indices))
         noise = locals_[0].noise_set().images
         self.everyone = self._sample(everyone, "everyone")
         self.noise = self._sample(Batches(noise, torch.arange(len(noise.labels))), "surrogate")
@@ -130,7 +130,7 @@ class Probe:
         rng = seeds.stream(self.worker.spec.seed, f"theory {purpose}", 0, client)
         size = min(self.samples, len(data.index))
         chosen = torch.from_numpy(rng.choice(len(data.index), size, replace=False))
-        return Batches(data.images, data.index[chosen])
+        return Batches(data.examples, data.index[chosen])
 
     @torch.no_grad()
     def _features(self, params: Params, data: Batches) -> Tensor:
@@ -154,8 +154,8 @@ class Probe:
     def _client(self, job: Job) -> Client:
         self.worker.work(job)
         own = self.worker.network.params()
-        images = self.everyone.images
-        data = self._sample(Batches(images, self.indices[job.client]), "client", job.client)
+        examples = self.everyone.examples
+        data = self._sample(Batches(examples, self.indices[job.client]), "client", job.client)
         features, noise = self._features(own, data), self._features(own, self.noise)
         local_surrogate = transport(features, noise)
         surrogate_global = transport(noise, self.global_noise)
@@ -182,7 +182,7 @@ class Probe:
     @torch.no_grad()
     def _risk(self, features: Tensor, data: Batches) -> float:
         """Return the mean cross-entropy of the present head on features of these images."""
-        labels = data.images.labels[data.index]
+        labels = data.examples.labels[data.index]
         return float(F.cross_entropy(self.worker.network.head(features), labels))
 
     def curvature(self) -> Curvature:

@@ -172,7 +172,7 @@ def test_data_set_is_mapped_from_the_object_store(ask):
     def where(local, memory, sent):
         """Return what is mapped at the addresses of the training images and of the own index."""
         here = []
-        for tensor in (local.data.images.pixels, local.data.images.labels, local.data.index):
+        for tensor in (local.data.examples.pixels, local.data.examples.labels, local.data.index):
             for line in Path("/proc/self/maps").read_text().splitlines():
                 span, *_, name = line.split(maxsplit=5)
                 first, last = (int(end, 16) for end in span.split("-"))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from fedgps_ray.data import npz
-from fedgps_ray.data.npz import Contents
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiments.evidence.images import listed, pick, prefixes, smaller
 
@@ -17,8 +16,8 @@ def contents(number=6, seed=0):
     rng = np.random.default_rng(seed)
     images = rng.integers(0, 256, (2 * number, 4, 4, 3), dtype=np.uint8)
     labels = rng.integers(0, 3, 2 * number)
-    halves = images[:number], labels[:number], images[number:], labels[number:]
-    return Contents(*halves, ("a", "b", "c"))
+    train = {"x_train": images[:number], "y_train": labels[:number]}
+    return train | {"x_test": images[number:], "y_test": labels[number:], "classes": list("abc")}
 
 
 def test_a_hash_is_the_start_of_sha256():
@@ -28,15 +27,15 @@ def test_a_hash_is_the_start_of_sha256():
 
 def test_listed_images_come_in_the_order_of_the_list():
     source = contents()
-    train, test = prefixes(source.x_train), prefixes(source.x_test)
+    train, test = prefixes(source["x_train"]), prefixes(source["x_test"])
     picked = pick(source, {"train": train[[4, 1]], "test": test[[3]]})
-    assert (picked["x_train"] == source.x_train[[4, 1]]).all()
-    assert picked["y_train"].tolist() == source.y_train[[4, 1]].tolist()
-    assert (picked["x_test"] == source.x_test[[3]]).all()
+    assert (picked["x_train"] == source["x_train"][[4, 1]]).all()
+    assert picked["y_train"].tolist() == source["y_train"][[4, 1]].tolist()
+    assert (picked["x_test"] == source["x_test"][[3]]).all()
 
 
 def test_missing_images_are_counted():
-    wanted = {"train": prefixes(contents(seed=1).x_train), "test": np.array([], np.uint64)}
+    wanted = {"train": prefixes(contents(seed=1)["x_train"]), "test": np.array([], np.uint64)}
     with pytest.raises(UserError, match="6 of the study's 6 train images"):
         pick(contents(), wanted)
 
@@ -55,9 +54,13 @@ def test_the_real_images_are_found_in_a_shuffled_copy(name):
     if not path.exists():
         pytest.skip("needs the small CIFAR files")
     original = npz.read(path)
-    order = np.random.default_rng(0).permutation(len(original.y_train))
-    shuffled = original._replace(x_train=original.x_train[order], y_train=original.y_train[order])
+    order = np.random.default_rng(0).permutation(len(original["y_train"]))
+    shuffled = {
+        **original,
+        "x_train": original["x_train"][order],
+        "y_train": original["y_train"][order],
+    }
     picked = pick(shuffled, listed(name))
-    assert (picked["x_train"] == original.x_train).all()
-    assert (picked["y_train"] == original.y_train).all()
-    assert (picked["x_test"] == original.x_test).all()
+    assert (picked["x_train"] == original["x_train"]).all()
+    assert (picked["y_train"] == original["y_train"]).all()
+    assert (picked["x_test"] == original["x_test"]).all()

@@ -44,18 +44,32 @@ class Budget(NamedTuple):
 
 
 class Images(NamedTuple):
-    """The size of a data set: its images, and (channels, height, width) of one."""
+    """The size of a data set: its examples, and the shape of one as a network gets it."""
 
     train: int
     test: int
     classes: int
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
 
 
 KNOWN = {
     "cifar10": Images(50_000, 10_000, 10, (3, 32, 32)),
     "cifar100": Images(50_000, 10_000, 100, (3, 32, 32)),
     "svhn": Images(73_257, 26_032, 10, (3, 32, 32)),
+    "mnist": Images(60_000, 10_000, 10, (1, 28, 28)),
+    "fashion_mnist": Images(60_000, 10_000, 10, (1, 28, 28)),
+    "kmnist": Images(60_000, 10_000, 10, (1, 28, 28)),
+    "qmnist": Images(60_000, 60_000, 10, (1, 28, 28)),
+    "usps": Images(7_291, 2_007, 10, (1, 16, 16)),
+    "stl10": Images(5_000, 8_000, 10, (3, 96, 96)),
+}
+EMNIST = {
+    "balanced": Images(112_800, 18_800, 47, (1, 28, 28)),
+    "byclass": Images(697_932, 116_323, 62, (1, 28, 28)),
+    "bymerge": Images(697_932, 116_323, 47, (1, 28, 28)),
+    "letters": Images(124_800, 20_800, 26, (1, 28, 28)),
+    "digits": Images(240_000, 40_000, 10, (1, 28, 28)),
+    "mnist": Images(60_000, 10_000, 10, (1, 28, 28)),
 }
 
 
@@ -146,17 +160,17 @@ def size_of(dataset: datasets.DatasetSpec, source: datasets.Source = datasets.NO
         return Images(dataset.train_size, dataset.test_size, dataset.num_classes, shape)
     if dataset.name in KNOWN:
         return KNOWN[dataset.name]
-    path = source.files.get(dataset.sha256) if isinstance(dataset, datasets.Npz) else None
-    return _read_size(dataset, path)
+    if isinstance(dataset, datasets.Emnist):
+        return EMNIST[dataset.split]
+    sha256 = getattr(dataset, "sha256", None)
+    return _read_size(dataset, sha256, source.files.get(sha256) if sha256 else None)
 
 
 @functools.cache
-def _read_size(dataset: datasets.DatasetSpec, path: str | None) -> Images:
-    files = {dataset.sha256: path} if isinstance(dataset, datasets.Npz) and path else {}
+def _read_size(dataset: datasets.DatasetSpec, sha256: str | None, path: str | None) -> Images:
+    files = {sha256: path} if sha256 and path else {}
     data = datasets.load(dataset, datasets.Source(files=files))
-    height, width, channels = data.x_train.shape[1:]
-    shape = (channels, height, width)
-    return Images(len(data.y_train), len(data.y_test), data.num_classes, shape)
+    return Images(len(data.y_train), len(data.y_test), data.num_classes, data.input_shape)
 
 
 def _model_size(spec: TrialSpec, data: Images) -> tuple[int, int, int]:
@@ -164,7 +178,7 @@ def _model_size(spec: TrialSpec, data: Images) -> tuple[int, int, int]:
 
 
 @functools.cache
-def _layout_size(name: str, shape: tuple[int, int, int], outputs: int) -> tuple[int, int, int]:
+def _layout_size(name: str, shape: tuple[int, ...], outputs: int) -> tuple[int, int, int]:
     """Return how many weights, buffers and features a model has."""
     with torch.device("meta"):
         model = build(name, shape, outputs)

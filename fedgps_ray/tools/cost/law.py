@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedgps_ray import seeds
-from fedgps_ray.data.batches import Batches, Images, Surrogate, images
+from fedgps_ray.data.batches import Batches, Images, Rows, Surrogate, images
 from fedgps_ray.data.surrogate import NORMAL
 from fedgps_ray.methods.base import Cohort, Method, Question, Reply, Turn
 from fedgps_ray.models import Model
@@ -213,19 +213,29 @@ class _Spare(nn.Module):
         return x.flatten(1)
 
 
-def random_client(network: Network, sizes: Sizes, shape: tuple[int, int, int]) -> Local:
-    """Return a client with random images of (channels, height, width)."""
+def random_client(network: Network, sizes: Sizes, shape: tuple[int, ...]) -> Local:
+    """Return a client with random images of (channels, height, width), or rows of any shape."""
     rng = seeds.stream(0, "cost images")
     device, dtype = network.weights.device, network.weights.dtype
 
-    def drawn(number: int) -> Images:
-        channels, height, width = shape
+    def drawn(number: int, image_shape: tuple[int, ...]) -> Images:
+        channels, height, width = image_shape
         pixels = rng.integers(256, size=(number, height, width, channels), dtype=np.uint8)
         labels = np.arange(number, dtype=np.int64) % sizes.classes
         return images(pixels, labels, NORMAL, to=(device, dtype))
 
     size = sizes.steps * sizes.batch
     index = torch.arange(size, device=device)
-    data = Batches(drawn(size), index, sizes.batch, rng)
-    noise = Surrogate(drawn(sizes.noise_set), sizes.noise_batch, rng)
+    is_image = len(shape) == 3
+    own = drawn(size, shape) if is_image else _zeros(network, size, sizes.classes, shape)
+    data = Batches(own, index, sizes.batch, rng)
+    images_like = shape if is_image else (1, 1, 1)  # there is noise for images only
+    noise = Surrogate(drawn(sizes.noise_set, images_like), sizes.noise_batch, rng)
     return Local(network, Client(0, (size,)), 0, sizes.classes, 1, Sgd(), Sgd().lr, data, noise)
+
+
+def _zeros(network: Network, number: int, classes: int, shape: tuple[int, ...]) -> Rows:
+    values = network.weights.new_zeros((number, *shape))
+    labels = torch.arange(number, device=values.device) % classes
+    one, zero = values.new_ones(1), values.new_zeros(1)
+    return Rows(values, labels, one, zero)

@@ -29,7 +29,7 @@ class Measured(NamedTuple):
 @functools.cache
 def measure_seconds_per_image(
     model: str,
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
     batch_size: int = 8,
     device: str = "cpu",
     threads: int = 1,
@@ -50,7 +50,7 @@ def measure_seconds_per_image(
 
 
 def _random_client(
-    name: str, shape: tuple[int, int, int], batch_size: int, device: torch.device
+    name: str, shape: tuple[int, ...], batch_size: int, device: torch.device
 ) -> Local:
     with torch.device("meta"):
         model = build(name, shape, 10)
