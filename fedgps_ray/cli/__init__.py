@@ -1,6 +1,5 @@
 """The command line: options to specs, events to the screen, mistakes to messages."""
 
-import os
 import signal
 import sys
 
@@ -26,23 +25,10 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _hand_over_if_wanted() -> None:
-    """Run the command on the cluster if it is to be reached by Ray Client."""
-    if not any("ray://" in word for word in sys.argv[1:]):
-        return
-    os.environ.setdefault("RAY_AUTH_MODE", "token")  # before Ray is imported
-    from fedgps_ray.cluster.handover import hand_over, split
-
-    address, arguments = split(sys.argv[1:])
-    if address is not None:
-        sys.exit(hand_over(address, arguments, print))
-
-
 def main() -> None:
     """Run the command line; a user's mistake ends with a message and exit code 2."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        _hand_over_if_wanted()
         app()
     except UserError as problem:
         err.print(f"[bold red]error:[/] {escape(str(problem))}", soft_wrap=True, highlight=False)

@@ -1,6 +1,7 @@
 """Options of the commands to specs."""
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,9 +67,17 @@ def partition(kind: str, alpha: float | None, classes_per_client: int | None) ->
 
 
 def with_token(address: str | None) -> None:
-    """Let Ray show its token to a cluster; it reads this when it is imported, so say it before."""
-    if address is not None:
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    """Let Ray show its token to a cluster; it reads this when it is imported, so say it before.
+
+    A cluster that is reached through Ray Client runs the whole command itself, which ends here.
+    """
+    if address is None:
+        return
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    if address.startswith("ray://"):
+        from fedgps_ray.cluster.handover import hand_over
+
+        raise typer.Exit(hand_over(address, sys.argv[1:], print))
 
 
 def execution(actors: str | None, device: str, **others: Any) -> dict[str, Any]:

@@ -121,6 +121,7 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Continue a sweep, or every trial of a folder that was interrupted or failed."""
+    options.with_token(address)
     if (folder / "experiment.json").exists():
         from fedgps_ray.cli.sweeps import resume_sweep
 
