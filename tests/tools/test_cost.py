@@ -19,7 +19,7 @@ from fedgps_ray.rounds.worker import Worker, prepare
 from fedgps_ray.spec import trial_spec
 from fedgps_ray.tools import cost
 from fedgps_ray.tools.cost.estimate import FORWARD_SHARE
-from fedgps_ray.tools.cost.law import PROBES, Work, image_terms, message_terms
+from fedgps_ray.tools.cost.law import PROBES, Law, Work, image_terms, law_of, message_terms
 
 # Four clients of 12 images: a full batch of 8 and one that is half full, as the estimate supposes.
 TINY = {
@@ -131,6 +131,12 @@ def test_the_probes_tell_all_terms_apart():
 def test_a_learning_rate_of_its_own_costs_a_gradient_in_all_steps_but_the_first():
     spec = trial_spec(method=DeltaSGD(), rounds=1, model="mlp", **TINY)
     assert cost.estimate(spec, 1.0).gradient_images == 2 * (2 * 12 - 8)
+
+
+def test_measuring_the_divergence_is_left_out():
+    plain, measured = (law_of(FedGPS(divergence_every=n), "float32") for n in (0, 1))
+    for name, of_plain, of_measured in zip(Law._fields, plain, measured, strict=True):
+        assert of_plain.tolist() == of_measured.tolist(), name
 
 
 def test_sizes_of_data_sets(tmp_path):

@@ -10,22 +10,20 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from fedgps_ray import seeds
 from fedgps_ray.cluster import crew, session
 from fedgps_ray.cluster.dispatch import Dispatcher, share
 from fedgps_ray.cluster.pool import RayPool
-from fedgps_ray.data.datasets import Dataset
 from fedgps_ray.data.partition import Dirichlet, class_counts, split
-from fedgps_ray.data.surrogate import Noise, noise_images
 from fedgps_ray.methods.base import Turn
 from fedgps_ray.rounds.loop import Snapshot, run
 from fedgps_ray.rounds.pool import InProcess
 from fedgps_ray.rounds.worker import Job, Setup, Worker
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, trial_spec
 from fedgps_ray.tools.bench.bare import Client, Pool, Serial, Workload, make_data
+from fedgps_ray.tools.random_setup import Amount, random_setup
 
 WORKLOADS = {
     "step": Workload("step", "cnn", 32, 2, 64 * 8, 1, 64, fedgps=True),
@@ -140,21 +138,10 @@ def _actors(setup: Setup) -> Iterator[RayPool]:
 
 
 def make_setup(load: Workload) -> Setup:
-    """Return a trial with the same work: random images, equal clients."""
-    rng, side = seeds.stream(0, "bench"), load.image_size
-    size = load.clients * load.samples
-
-    def pictures(number: int) -> Any:
-        return rng.integers(256, size=(number, side, side, 3), dtype=np.uint8)
-
-    y = rng.integers(load.classes, size=size)
-    names = tuple(str(c) for c in range(load.classes))
-    half = ((0.5,) * 3, (0.25,) * 3)
-    data = Dataset(pictures(size), y, pictures(256), y[:256], load.classes, names, *half, "none")
-    parts = tuple(np.arange(size).reshape(load.clients, load.samples))
-    noise = noise_images(Noise(per_class=500), load.classes, (side, side, 3))
-    counts = class_counts(parts, y, load.classes)
-    return Setup(_spec(load), data, parts, counts, 0, noise if load.fedgps else None)
+    """Return a trial that does the same work."""
+    shape = (3, load.image_size, load.image_size)
+    noise = 500 * load.classes if load.fedgps else 0
+    return random_setup(_spec(load), Amount(shape, load.classes, load.samples, noise))
 
 
 def _spec(load: Workload) -> TrialSpec:
