@@ -13,6 +13,7 @@ from fedgps_ray.methods import METHODS, ccvr, delta_sgd, feddecorr, fedgps, fedl
 from fedgps_ray.methods.fedavg import FedAvg
 from fedgps_ray.methods.fedinit import FedInit
 from fedgps_ray.tools.verify import Check, checks, prove, run_checks
+from fedgps_ray.tools.verify.costs import ONE_GRADIENT, TWO_GRADIENTS
 from fedgps_ray.training import local
 from fedgps_ray.training.local import Local
 
@@ -28,10 +29,9 @@ def test_every_claim_holds(proofs):
     assert [proof for proof in proofs if not proof.holds] == []
 
 
-def test_every_method_has_three_claims_besides_running_twice(proofs):
-    found = collections.Counter(proof.method for proof in proofs if TWICE not in proof.claim)
-    assert set(found) == set(METHODS)
-    assert min(found.values()) >= 3
+def test_every_method_of_the_paper_has_three_claims_besides_running_twice(proofs):
+    counts = collections.Counter(proof.method for proof in proofs if TWICE not in proof.claim)
+    assert min(counts[name] for name in (*ONE_GRADIENT, *TWO_GRADIENTS)) >= 3
     assert {proof.method for proof in proofs if TWICE in proof.claim} == set(METHODS)
 
 
@@ -207,7 +207,7 @@ WRONG = [
     (feddecorr, "decorrelation", scaled, "feddecorr", "penalty 0.5"),
     (nucfl, "linear_cka", scaled, "nucfl", "similarity 0.75 adds 0.1875"),
     (fedgps, "sum_of_norms", scaled, "fedgps", "per-tensor norms sum to rho"),
-    (fedgps, "without_own", instead(lambda update, *_: update), "fedgps", "the own update is left"),
+    (fedgps, "without_own", instead(lambda update, *_: update), "fedgps", "its own update is left"),
     (fedgps, "without_own", instead(lambda update, *_: update), "fedgps", "with two clients"),
     (fedgps, "distance_to", scaled, "fedgps", "squared distance to the prototypes"),
     (METHODS["fedgps_cf"], "others", constant(None), "fedgps_cf", "with two clients"),
@@ -238,7 +238,7 @@ WRONG = [
     (ccvr, "moments_of", told_in_double, "ccvr", "before each test every client sends"),
     (METHODS["vhl"], "num_outputs", instead(lambda self, n: n), "vhl", "M of ResNet-18"),
     # gradients and steps
-    (METHODS["fedasam"], "gradient", instead(FedAvg.gradient), "fedasam", "two gradients a step"),
+    (METHODS["fedasam"], "gradient", instead(FedAvg.gradient), "fedasam", "two gradients per step"),
     (
         Local,
         "batches",

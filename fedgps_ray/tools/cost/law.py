@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedgps_ray import seeds
-from fedgps_ray.methods.fedavg import FedAvg
+from fedgps_ray.methods.base import Method
 from fedgps_ray.models import Model
 from fedgps_ray.rounds.loop import Snapshot, run
 from fedgps_ray.rounds.pool import InProcess, Kept
@@ -100,7 +100,7 @@ class Counts(NamedTuple):
 
 
 @functools.cache
-def law_of(method: FedAvg, precision: str) -> Law:
+def law_of(method: Method, precision: str) -> Law:
     """Play rounds of several sizes and fit; the coefficients are whole, so the fit is exact."""
     with on_threads(1):
         played = [_play(method, sizes, precision) for sizes in PROBES]
@@ -127,7 +127,7 @@ def on_threads(number: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _play(method: FedAvg, sizes: Sizes, precision: str) -> Counts:
+def _play(method: Method, sizes: Sizes, precision: str) -> Counts:
     """Count the second of two rounds, in which all clients take part: the first has no history."""
     spec = _spec(method, sizes, precision)
     samples = sizes.steps * sizes.batch
@@ -149,7 +149,7 @@ def _play(method: FedAvg, sizes: Sizes, precision: str) -> Counts:
     )
 
 
-def _spec(method: FedAvg, sizes: Sizes, precision: str) -> TrialSpec:
+def _spec(method: Method, sizes: Sizes, precision: str) -> TrialSpec:
     spec = trial_spec(
         method=method,
         clients=2,
@@ -165,7 +165,7 @@ def _spec(method: FedAvg, sizes: Sizes, precision: str) -> TrialSpec:
 class _Unmeasured:
     """A method without its extra columns, which cost nothing in the estimate."""
 
-    def __init__(self, method: FedAvg) -> None:
+    def __init__(self, method: Method) -> None:
         self.method = method
 
     def __getattr__(self, name: str) -> Any:

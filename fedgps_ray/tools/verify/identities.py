@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fedgps_ray.data.batches import Batch
 from fedgps_ray.methods import METHODS
+from fedgps_ray.methods.base import Method
 from fedgps_ray.methods.ccvr import CCVR
 from fedgps_ray.methods.centralized import Centralized
 from fedgps_ray.methods.delta_sgd import DeltaSGD
@@ -73,8 +74,8 @@ class Same(NamedTuple):
 
     name: str
     claim: str
-    one: FedAvg
-    other: FedAvg
+    one: Method
+    other: Method
     of_other: Settings = AS_IT_IS
     of_one: Settings = AS_IT_IS
 
@@ -221,7 +222,7 @@ def to_rounding(trials: Trials, same: Same) -> Check:
     return Check(same.name, f"{same.claim}: largest difference", run, ROUNDING)
 
 
-def as_pytorch(trials: Trials, name: str, method: FedAvg) -> Check:
+def as_pytorch(trials: Trials, name: str, method: Method) -> Check:
     """Return the check that one client does what PyTorch's optimizer does."""
 
     def run() -> tuple[Value, Value]:
@@ -231,7 +232,7 @@ def as_pytorch(trials: Trials, name: str, method: FedAvg) -> Check:
     return Check(name, "one client is PyTorch's own SGD: largest difference", run, ROUNDING)
 
 
-def mean_control(trials: Trials, name: str, method: FedAvg) -> Check:
+def mean_control(trials: Trials, name: str, method: Method) -> Check:
     """Return the check that the server's control is the mean of all clients' controls."""
 
     def error(snapshot: Any) -> float:
@@ -248,7 +249,7 @@ def mean_control(trials: Trials, name: str, method: FedAvg) -> Check:
 def tested(trials: Trials) -> list[Check]:
     """Return the checks of CCVR, which changes only the model that is tested."""
 
-    def run(method: FedAvg, *keys: str) -> tuple[Value, Value]:
+    def run(method: Method, *keys: str) -> tuple[Value, Value]:
         plain, found = (
             tuple(done.row[key] for key in keys for done in rounds)
             for rounds in (trials.run(AVG, **CCVRS), trials.run(method))

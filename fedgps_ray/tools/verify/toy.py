@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fedgps_ray.data.batches import Batch
-from fedgps_ray.methods.base import Cohort, Reply, Turn
-from fedgps_ray.methods.fedavg import FedAvg, Message
+from fedgps_ray.methods.base import Cohort, Method, Reply, Turn
+from fedgps_ray.methods.fedavg import Message
 from fedgps_ray.models.base import Model
 from fedgps_ray.tensors import Params, Update
 from fedgps_ray.training.local import Client, Local, Sgd
@@ -132,13 +132,13 @@ def points(local: Local) -> list[tuple[float, ...]]:
     return found
 
 
-def ended(method: FedAvg, local: Local) -> tuple[float, ...]:
+def ended(method: Method, local: Local) -> tuple[float, ...]:
     """Let a client train on what its network holds, and return the weights it ends with."""
     start = local.network.params()
     return numbers(start.weights + method.work(local, Message(start), None).upload.delta)
 
 
-def loss_of(method: FedAvg, local: Local, message: Any = None) -> float:
+def loss_of(method: Method, local: Local, message: Any = None) -> float:
     """Return the loss of the first step."""
     message = message or Message(local.network.params())
     return float(method.work(local, message, None).loss)
@@ -166,7 +166,7 @@ def cohort(clients: int, start: Start) -> Cohort:
 class Federation:
     """Clients with a loss each over one model; plays rounds as the runtime does."""
 
-    def __init__(self, method: FedAvg, start: Start, *losses: Loss) -> None:
+    def __init__(self, method: Method, start: Start, *losses: Loss) -> None:
         self.method, self.start, self.losses = method, start, losses
         self.state = method.init(params(*numbers_of(start)), cohort(len(losses), start))
         self.memories: dict[int, Any] = {}

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.methods import METHODS
-from fedgps_ray.methods.fedavg import FedAvg
+from fedgps_ray.methods.base import Method
 from fedgps_ray.rounds.loop import Finished, Snapshot, run
 from fedgps_ray.rounds.pool import InProcess
 from fedgps_ray.rounds.worker import Worker, prepare
@@ -32,17 +32,17 @@ FASTER: dict[str, Any] = {
 }  # a quantity, not another way of working
 
 
-def quick(name: str) -> FedAvg:
+def quick(name: str) -> Method:
     """Return a method with its defaults, or with less of what only takes time."""
     return METHODS[name](**FASTER.get(name, {}))
 
 
-def tiny(method: FedAvg, settings: dict[str, Any]) -> TrialSpec:
+def tiny(method: Method, settings: dict[str, Any]) -> TrialSpec:
     """Return the spec of a tiny trial."""
     return trial_spec(method=method, **{**TINY, **settings})
 
 
-def play(method: FedAvg, **settings: Any) -> list[Finished]:
+def play(method: Method, **settings: Any) -> list[Finished]:
     """Run a tiny trial."""
     spec = tiny(method, settings)
     worker = Worker(prepare(spec, NO_SOURCE))
@@ -56,18 +56,18 @@ class Trials:
     def __init__(self) -> None:
         self._done: dict[str, list[Finished]] = {}
 
-    def run(self, method: FedAvg, **settings: Any) -> list[Finished]:
+    def run(self, method: Method, **settings: Any) -> list[Finished]:
         """Return the finished rounds of a trial."""
         key = f"{method!r} {sorted(settings.items())}"
         if key not in self._done:
             self._done[key] = play(method, **settings)
         return self._done[key]
 
-    def hashes(self, method: FedAvg, **settings: Any) -> tuple[str, ...]:
+    def hashes(self, method: Method, **settings: Any) -> tuple[str, ...]:
         """Return the digest of the global weights after each round."""
         return tuple(done.row["weights_sha256"] for done in self.run(method, **settings))
 
-    def weights(self, method: FedAvg, **settings: Any) -> Tensor:
+    def weights(self, method: Method, **settings: Any) -> Tensor:
         """Return the last global weights."""
         return method.global_params(self.run(method, **settings)[-1].snapshot.state).weights
 
@@ -77,7 +77,7 @@ def distance(left: Tensor, right: Tensor) -> float:
     return float((left - right).abs().max())
 
 
-def plain_sgd(method: FedAvg, **settings: Any) -> Tensor:
+def plain_sgd(method: Method, **settings: Any) -> Tensor:
     """Train with PyTorch's own optimizer on the batches of the first client, round after round."""
     spec = tiny(method, settings)
     worker = Worker(prepare(spec, NO_SOURCE))
