@@ -39,16 +39,16 @@ class Growth(NamedTuple):
         return self.megabytes_after / self.megabytes_before if self.megabytes_before else 1.0
 
 
-def soak(rounds: int, method: str, tell: Callable[[str], None]) -> list[Growth]:
+def soak(rounds: int, method: str, notify: Callable[[str], None]) -> list[Growth]:
     """Run a trial of tiny rounds on Ray and return how much each process grew."""
     with tempfile.TemporaryDirectory() as folder, session.connected(None):
-        samples = list(_watched(Path(folder), rounds, method, tell))
+        samples = list(_watched(Path(folder), rounds, method, notify))
     names = list(dict.fromkeys(sample.name for sample in samples))
     return [growth_of(name, [s for s in samples if s.name == name]) for name in names]
 
 
 def _watched(
-    folder: Path, rounds: int, method: str, tell: Callable[[str], None]
+    folder: Path, rounds: int, method: str, notify: Callable[[str], None]
 ) -> Iterator[Sample]:
     spec = trial_spec(
         dataset={"name": "synthetic", "train_size": 500, "test_size": 100, "image_size": 8},
@@ -62,7 +62,7 @@ def _watched(
         settings = spec.model_dump(mode="json"), execution.model_dump(mode="json")
         for event in follow(started, *settings):
             if isinstance(event, dict) and (event["round"] % 2 == 0 or event["round"] == rounds):
-                tell(f"round {event['round']} of {rounds}")
+                notify(f"round {event['round']} of {rounds}")
                 yield from _samples(event["round"], started.facts())
 
 

@@ -179,12 +179,12 @@ def sent_in_double(right):
     return wrong
 
 
-def told_in_double(right):
+def sent_moments_in_double(right):
     """Send means of 8 bytes a number."""
 
     def wrong(*given):
-        told = right(*given)
-        return told._replace(means=told.means.double())
+        sent = right(*given)
+        return sent._replace(means=sent.means.double())
 
     return wrong
 
@@ -215,7 +215,13 @@ WRONG = [
     # a simpler method, bit for bit, in the first round, or up to rounding
     (METHODS["fedprox"], "pull", pushed, "fedprox", "mu 0 is FedAvg"),
     (METHODS["scaffold"], "init", with_control, "scaffold", "the first round is uniform FedAvg"),
-    (METHODS["fedgps"], "ahead", instead(lambda *given: given[-1]), "fedgps", "first round looks"),
+    (
+        METHODS["fedgps"],
+        "ahead",
+        instead(lambda *given: given[-1]),
+        "fedgps",
+        "first round has no look-ahead",
+    ),
     (
         METHODS["fedgps_cf"],
         "others",
@@ -225,7 +231,7 @@ WRONG = [
     ),
     (local, "descend", faster, "fedavg", "PyTorch's own SGD"),
     (METHODS["scaffold"], "merge", by_those_present, "scaffold", "c is the mean of the c_k"),
-    (METHODS["ccvr"], "refitted", larger, "ccvr", "no calibration steps is FedAvg"),
+    (METHODS["ccvr"], "refitted", larger, "ccvr", "without calibration steps it is FedAvg"),
     # bytes and sizes
     (
         METHODS["fedgps_cf"],
@@ -235,7 +241,7 @@ WRONG = [
         "M' + Cd and C counts up",
     ),
     (METHODS["fedprox"], "send", sent_in_double, "fedprox", "a client sends M"),
-    (ccvr, "moments_of", told_in_double, "ccvr", "before each test every client sends"),
+    (ccvr, "moments_of", sent_moments_in_double, "ccvr", "before each test every client sends"),
     (METHODS["vhl"], "num_outputs", instead(lambda self, n: n), "vhl", "M of ResNet-18"),
     # gradients and steps
     (METHODS["fedasam"], "gradient", instead(FedAvg.gradient), "fedasam", "two gradients per step"),

@@ -1,4 +1,4 @@
-"""Numbers computed by hand for the methods that change the steps of a client."""
+"""Hand-computed numbers for the methods that change a client's steps."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -68,7 +68,7 @@ def pull(method: FedProx, start: toy.Start) -> Value:
 
 def scaffold() -> Claims:
     """Return the checks of the control variates; the gradient is 1, lr 0.1, two steps from 1."""
-    before, none = (Scaffold(momentum_design=how) for how in ("before", "none"))
+    before, none = (Scaffold(momentum_design=design) for design in ("before", "none"))
     return {
         # slope 1 + 0.2 - 0.6: 1 - 2 * 0.06 ; c_1 = 0.6 - 0.2 + 0.12 / 0.2 ; c = 0.2 + 0.4 / 2
         "one of two clients, c 0.2, c_1 0.6: model 0.88, c_1 1.0, c 0.4": Stated(
@@ -100,8 +100,8 @@ def corrected(method: Scaffold, mean: float, own: float, momentum: float) -> Val
     state = method.init(toy.params(1.0), toy.cohort(2, AT_ONE))._replace(control=toy.vector(mean))
     state = method.merge(state, [Reply(local.client, work.upload)])
     memory: Any = work.memory
-    found = (state.params.weights, memory.control, state.control)
-    return tuple(float(tensor) for tensor in found)
+    results = (state.params.weights, memory.control, state.control)
+    return tuple(float(tensor) for tensor in results)
 
 
 # --- FedASAM ------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def fedlesam() -> Claims:
         "last received (1, 1), now (0.4, 0.2): the gradient is taken at (0.7, 0.6)": Stated(
             (0.7, 0.6), lambda: shifted_to(scalars, (1.0, 1.0)), 1e-6
         ),
-        "who takes part for the first time is not shifted": Stated(
+        "a client that takes part for the first time is not shifted": Stated(
             (0.4, 0.2), lambda: shifted_to(scalars, None), 0.0
         ),
         # 1 + 0.1 * (0.2 - 0.6) = 0.96 ; 0.6 - 0.2 + 0.96
@@ -267,7 +267,7 @@ def delta_sgd() -> Claims:
 
 
 def descent(method: DeltaSGD, curvature: float, steps: int) -> tuple[float, float]:
-    """Return the weight after so many steps from 1, and the last step size."""
+    """Return the weight after some steps from 1, and the last step size."""
     local = toy.client(AT_ONE, toy.bowl(curvature), steps, lr=0.2)
     (end,) = toy.ended(method, local)
     return end, local.lr

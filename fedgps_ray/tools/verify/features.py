@@ -1,4 +1,4 @@
-"""Numbers computed by hand for the methods that look at features: CCVR, VHL, FedDecorr, NUCFL."""
+"""Hand-computed numbers for the methods that use features: CCVR, VHL, FedDecorr, NUCFL."""
 
 import math
 from collections.abc import Sequence
@@ -56,12 +56,12 @@ def ccvr() -> Claims:
 
 
 def pooled_moments(*clients: Rows) -> Value:
-    """Return mean and covariance of one class from what the clients tell."""
-    told = [
+    """Return mean and covariance of one class from the clients' moments."""
+    uploaded = [
         moments.moments_of(rows(*z), torch.zeros(len(z), dtype=torch.int64), 1, True)
         for z in clients
     ]
-    mean, covariance = moments.pooled(told, 0)
+    mean, covariance = moments.pooled(uploaded, 0)
     return toy.numbers(mean), toy.numbers(covariance)
 
 
@@ -86,7 +86,7 @@ def vhl() -> Claims:
     tau: Any = {"temperature": 1.0}
     return {
         # two anchors of ln(e + 1) - 1 = 0.3132617, one without a positive: two thirds of it
-        "contrast of two alike and one other: 0.2088411": Stated(
+        "contrast of two equal features and a different one: 0.2088411": Stated(
             0.2088411, lambda: contrast(1.0), 1e-7
         ),
         # two thirds of ln(1 + exp(-1 / 0.07))
@@ -107,7 +107,7 @@ def vhl() -> Claims:
 
 
 def contrast(temperature: float) -> float:
-    """Return the supervised contrastive loss of two features alike and one other."""
+    """Return the supervised contrastive loss of two equal features and a different one."""
     return float(supervised_contrast(rows(*ALIKE), torch.tensor([0, 0, 1]), temperature))
 
 
@@ -180,7 +180,7 @@ def gap() -> float:
 
 
 def similarity(other: Sequence[float]) -> float:
-    """Return how alike a feature over three examples is to (1, 0, -1)."""
+    """Return the similarity of a feature over three examples to (1, 0, -1)."""
     return float(linear_cka(rows([1.0], [0.0], [-1.0]), rows(*([float(v)] for v in other))))
 
 

@@ -1,4 +1,4 @@
-"""Numbers computed by hand for FedGPS and FedGPS-CF."""
+"""Hand-computed numbers for FedGPS and FedGPS-CF."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ PATH: dict[str, Any] = {"goal": False}  # cross-entropy alone, so that the loss 
 # tensors (3, 4) and (12): norms 5 + 12 = 17, together 13
 LONG = (3.0, 4.0, 12.0)
 SUM, GLOBAL = (3 / 34, 4 / 34, 12 / 34), (3 / 26, 4 / 26, 12 / 26)
-NEAR = 1e-6  # the 1e-7 beside the norm
+NEAR = 1e-6  # because 1e-7 is added to the norm
 
 
 def checks() -> list[Check]:
@@ -122,7 +122,7 @@ PROTOTYPES, KNOWN = rows([0.0, 0.0], [0.0, 1.0]), rows([1.0, 1.0])[0].bool()
 
 
 def objective(method: FedGPS, noise: Any = None, known: Prototypes | None = None) -> float:
-    """Return the loss of real images (1, 0), (0, 1), by default with noise images alike."""
+    """Return the loss of real images (1, 0), (0, 1), by default with identical noise images."""
     images = toy.batch(CORNERS, [0, 1])
     local = toy.featured(images, noise or images, outputs=4)
     return toy.loss_of(method, local, Message(local.network.params(), None, known, 1.0))
@@ -132,7 +132,7 @@ def objective(method: FedGPS, noise: Any = None, known: Prototypes | None = None
 
 
 def prototypes() -> Claims:
-    """Return the checks of what becomes of the clients' class means."""
+    """Return the checks of how the clients' class means are pooled."""
     return {
         # the first mean is (1 + 3) / 2, together (2 * 2 + 1 * 5) / 3
         "class means 2 of two samples and 5 of one pool to 3, as 1, 3, 5 at one client": Stated(
@@ -147,7 +147,7 @@ def prototypes() -> Claims:
 
 
 def pooled(method: Method, *clients: Sequence[float]) -> float:
-    """Return the prototype of class 0, from clients who drew noise with the features given."""
+    """Return the prototype of class 0, from clients that drew noise with these features."""
     state, replies = None, []
     for k, values in enumerate(clients):
         noise = toy.batch([[value, 0.0, 0.0, 0.0] for value in values], [0] * len(values))
@@ -198,6 +198,6 @@ def inferred(method: FedGPSCF, last_round: int) -> Value:
 
 
 def comes_back(method: FedGPSCF) -> Value:
-    """Return where a client looks that was present in round 0 and is again in round 2."""
+    """Return where a client takes its gradient that took part in rounds 0 and 2."""
     clients = toy.Federation(method, {"weight": (0.0,)}, *[toy.slope(1.0)] * 2)
     return clients.round(0, 1).round(1).round(0).points[0]

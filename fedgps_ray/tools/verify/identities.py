@@ -1,4 +1,4 @@
-"""Identities: a method with its own part switched off is a simpler one; twice gives the same."""
+"""Identities: with its own part switched off, a method equals a simpler one; reruns agree."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -70,7 +70,7 @@ class Wide(FedAvg):
 
 
 class Same(NamedTuple):
-    """A method that must do what another does, each with settings of its own."""
+    """Two methods that must give the same result, each with its own settings."""
 
     name: str
     claim: str
@@ -119,13 +119,15 @@ BIT_FOR_BIT = [
         of_one=FREE,
     ),
     Same("fedgps_cf", "rho 0 is FedGPS with rho 0", FedGPSCF(rho=0.0), FedGPS(rho=0.0)),
-    Same("centralized", "it is FedAvg with one client that holds all", Centralized(), AVG, ALONE),
+    Same(
+        "centralized", "it is FedAvg with one client that holds all data", Centralized(), AVG, ALONE
+    ),
 ]
 
 FIRST_ROUND = [
     Same("scaffold", "the first round is uniform FedAvg", Scaffold(), UNIFORM, RESET),
     Same("fedlesam", "the first round is uniform FedAvg", FedLESAM(), UNIFORM, FEDLESAMS),
-    Same("fedgps", "the first round looks nowhere ahead", FedGPS(), FedGPS(rho=0.0)),
+    Same("fedgps", "the first round has no look-ahead", FedGPS(), FedGPS(rho=0.0)),
     Same("fedgps_cf", "the first round is FedGPS", FedGPSCF(), FedGPS()),
 ]
 
@@ -151,10 +153,10 @@ TO_ROUNDING = [  # numbers are added in another order
         FedAdam(beta1=0.0, beta2=0.0, tau=1e10, server_lr=1e10),
         AVG,
     ),
-    Same("fedmr", "averaging for ever is uniform FedAvg", FedMR(averaging_rounds=99), UNIFORM),
     Same(
-        "fedmr", "one client a round trains in turn, as in FedAvg", FedMR(), AVG, ONE_EACH, ONE_EACH
+        "fedmr", "averaging in every round is uniform FedAvg", FedMR(averaging_rounds=99), UNIFORM
     ),
+    Same("fedmr", "one client per round is the same as FedAvg", FedMR(), AVG, ONE_EACH, ONE_EACH),
     Same(
         "fedgps",
         "all extra weights 0 is uniform FedAvg with a wider head",
@@ -202,7 +204,7 @@ def bit_for_bit(trials: Trials, same: Same) -> Check:
 
 
 def first_round(trials: Trials, same: Same) -> Check:
-    """Return the check that two methods are the same in the first round and then part."""
+    """Return the check that two methods are the same in the first round and then differ."""
 
     def run() -> tuple[Value, Value]:
         expected, *others = trials.hashes(same.other, **same.of_other)
@@ -213,7 +215,7 @@ def first_round(trials: Trials, same: Same) -> Check:
 
 
 def to_rounding(trials: Trials, same: Same) -> Check:
-    """Return the check that the last weights in float64 are the same but for rounding."""
+    """Return the check that the last weights in float64 agree up to rounding."""
 
     def run() -> tuple[Value, Value]:
         expected = trials.weights(same.other, **EXACT, **same.of_other)
@@ -226,8 +228,8 @@ def as_pytorch(trials: Trials, name: str, method: Method) -> Check:
     """Return the check that one client does what PyTorch's optimizer does."""
 
     def run() -> tuple[Value, Value]:
-        found: Tensor = trials.weights(method, **EXACT, **ALONE)
-        return 0.0, distance(plain_sgd(method, **EXACT, **ALONE), found)
+        weights: Tensor = trials.weights(method, **EXACT, **ALONE)
+        return 0.0, distance(plain_sgd(method, **EXACT, **ALONE), weights)
 
     return Check(name, "one client is PyTorch's own SGD: largest difference", run, ROUNDING)
 
@@ -250,11 +252,11 @@ def tested(trials: Trials) -> list[Check]:
     """Return the checks of CCVR, which changes only the model that is tested."""
 
     def run(method: Method, *keys: str) -> tuple[Value, Value]:
-        plain, found = (
+        expected, got = (
             tuple(done.row[key] for key in keys for done in rounds)
             for rounds in (trials.run(AVG, **CCVRS), trials.run(method))
         )
-        return plain, found
+        return expected, got
 
     idle = CCVR(virtual_features=1, calibration_epochs=0)
     return [
@@ -265,14 +267,14 @@ def tested(trials: Trials) -> list[Check]:
         ),
         Check(
             "ccvr",
-            "no calibration steps is FedAvg, also when tested: weights and losses",
+            "without calibration steps it is FedAvg, also when tested: weights and losses",
             lambda: run(idle, "weights_sha256", "loss"),
         ),
     ]
 
 
 def twice(trials: Trials, name: str) -> Check:
-    """Return the check that this machine gives the same bits again."""
+    """Return the check that a rerun on this machine gives the same bits."""
 
     def run() -> tuple[Value, Value]:
         again = tuple(done.row["weights_sha256"] for done in play(quick(name)))

@@ -1,4 +1,4 @@
-"""Numbers computed by hand for the methods that differ from FedAvg on the server."""
+"""Hand-computed numbers for the methods that differ from FedAvg on the server."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -59,7 +59,9 @@ def fedavg() -> Claims:
     models = [toy.reply([1.0, 0.0], (1,), [10.0]), toy.reply([5.0, 4.0], (3,), [20.0])]
     return {
         # 1 - 0.1 * 2 = 0.8 ; v = 0.9 * 2 + 2 = 3.8 ; 0.8 - 0.38
-        "SGD with momentum 0.9: 1 to 0.42 by two gradients of 2, lr 0.1": Stated((0.42,), sgd),
+        "SGD with momentum 0.9 and lr 0.1: two gradients of 2 lead from 1 to 0.42": Stated(
+            (0.42,), sgd
+        ),
         # 1 - 0.1 * (2 + 0.9 * 2) = 0.62 ; v = 3.8 ; 0.62 - 0.1 * (2 + 0.9 * 3.8)
         "the same with Nesterov: 0.078": Stated((0.078,), lambda: sgd(nesterov=True)),
         # G = 2.5, w = 0.75 ; G = 2.375, v = 2.25 + 2.375 = 4.625 ; 0.75 - 0.4625
