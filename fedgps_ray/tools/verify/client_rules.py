@@ -6,7 +6,7 @@ from typing import Any
 from fedgps_ray.methods import fedinit as init
 from fedgps_ray.methods import fedlesam as lesam
 from fedgps_ray.methods import scaffold as control
-from fedgps_ray.methods.base import Reply
+from fedgps_ray.methods.base import Reply, Work
 from fedgps_ray.methods.delta_sgd import DeltaSGD
 from fedgps_ray.methods.fedasam import FedASAM
 from fedgps_ray.methods.fedavg import Message
@@ -16,6 +16,7 @@ from fedgps_ray.methods.fedprox import FedProx
 from fedgps_ray.methods.scaffold import Scaffold
 from fedgps_ray.tools.verify import toy
 from fedgps_ray.tools.verify.check import Check, Claims, Stated, Value, stated
+from fedgps_ray.training.local import Local
 
 AT_ONE = {"weight": (1.0,)}
 
@@ -68,19 +69,26 @@ def pull(method: FedProx, start: toy.Start) -> Value:
 
 def scaffold() -> Claims:
     """Return the checks of the control variates; the gradient is 1, lr 0.1, two steps from 1."""
-    before, none = (Scaffold(momentum_design=design) for design in ("before", "none"))
+    after, before, none = (Scaffold(momentum_design=name) for name in ("after", "before", "none"))
+    designs = (after, before, none)
     return {
         # slope 1 + 0.2 - 0.6: 1 - 2 * 0.06 ; c_1 = 0.6 - 0.2 + 0.12 / 0.2 ; c = 0.2 + 0.4 / 2
-        "one of two clients, c 0.2, c_1 0.6: model 0.88, c_1 1.0, c 0.4": Stated(
-            (0.88, 1.0, 0.4), lambda: corrected(Scaffold(), 0.2, 0.6, 0.0)
+        "one of two clients, c 0.2, c_1 0.6, in any design: model 0.88, c_1 1.0, c 0.4": Stated(
+            ((0.88, 1.0, 0.4),) * 3,
+            lambda: tuple(corrected(design, 0.2, 0.6, 0.0) for design in designs),
         ),
-        # y = 1 - 0.1 - 0.19 = 0.71 ; 0.29 / 0.2
-        "momentum 0.9, controls 0: model 0.71, c_1 1.45": Stated(
-            (0.71, 1.45, 0.725), lambda: corrected(Scaffold(), 0.0, 0.0, 0.9)
+        # y = 1 - 0.1 - 0.19 = 0.71 ; 0.29 / 0.2 ; 0.29 / (2.9 * 0.1) ; without momentum y = 0.8
+        "momentum 0.9, controls 0: c_1 1.45 if corrected after the step, 1.0 if before": Stated(
+            ((0.71, 1.45, 0.725), (0.71, 1.0, 0.5), (0.8, 1.0, 0.5)),
+            lambda: tuple(corrected(design, 0.0, 0.0, 0.9) for design in designs),
+        ),
+        # 1 - 0.1 + 0.04
+        "corrected after every step: the gradients are taken at 1 and 0.94": Stated(
+            ((1.0,), (0.94,)), lambda: gradients_at(after, 0.2, 0.6, 0.9)
         ),
         # 1 - 0.1 + 0.04 = 0.94 ; 0.94 - 0.19 + 0.04 = 0.79 ; 0.4 + 0.21 / 0.2
         "corrected after the step, c_1 is the same 1.45 with c 0.2 and c_1 0.6": Stated(
-            (0.79, 1.45, 0.625), lambda: corrected(Scaffold(), 0.2, 0.6, 0.9)
+            (0.79, 1.45, 0.625), lambda: corrected(after, 0.2, 0.6, 0.9)
         ),
         # K = 2.9: 1 - 0.6 * 0.29 ; 0.4 + 0.174 / 0.29
         "corrected before momentum, c_1 is the gradient: model 0.826, c_1 1.0": Stated(
@@ -94,14 +102,24 @@ def scaffold() -> Claims:
 
 def corrected(method: Scaffold, mean: float, own: float, momentum: float) -> Value:
     """Return the new model, the client's control and the mean control of two clients."""
-    local = toy.client(AT_ONE, toy.slope(1.0), 2, momentum=momentum)
-    sent = control.Message(toy.params(1.0), toy.vector(mean))
-    work = method.work(local, sent, control.Memory(toy.vector(own)))
+    local, work = two_steps(method, mean, own, momentum)
     state = method.init(toy.params(1.0), toy.cohort(2, AT_ONE))._replace(control=toy.vector(mean))
     state = method.merge(state, [Reply(local.client, work.upload)])
     memory: Any = work.memory
     results = (state.params.weights, memory.control, state.control)
     return tuple(float(tensor) for tensor in results)
+
+
+def gradients_at(method: Scaffold, mean: float, own: float, momentum: float) -> Value:
+    """Return where the gradients are taken."""
+    return tuple(toy.points(two_steps(method, mean, own, momentum)[0]))
+
+
+def two_steps(method: Scaffold, mean: float, own: float, momentum: float) -> tuple[Local, Work]:
+    """Train a client whose control and the mean control are given."""
+    local = toy.client(AT_ONE, toy.slope(1.0), 2, momentum=momentum)
+    sent = control.Message(toy.params(1.0), toy.vector(mean))
+    return local, method.work(local, sent, control.Memory(toy.vector(own)))
 
 
 # --- FedASAM ------------------------------------------------------------------------------------
@@ -153,16 +171,16 @@ def fedinit() -> Claims:
     """Return the checks of the relaxed start."""
     return {
         # from (1, 2) by 0.1 * ((1, 2) - (3, 0))
-        "model (1, 2), own last model (3, 0): training starts at (0.8, 2.2)": Stated(
+        "model (1, 2), last local model (3, 0): training starts at (0.8, 2.2)": Stated(
             (0.8, 2.2), lambda: relaxed(FedInit())[0]
         ),
         # from (0.8, 2.2) by -0.1 * (3, 2)
-        "a client that ends at (0.5, 2.0) makes this the model": Stated(
-            (0.5, 2.0), lambda: relaxed(FedInit())[1]
+        "a client that ends at (0.5, 2.0) makes this the model and remembers it": Stated(
+            ((0.5, 2.0), (0.5, 2.0)), lambda: relaxed(FedInit())[1:]
         ),
         # from (1, 2) by (0.5, 2.0) - (0.8, 2.2)
-        "mean_of displacements: (0.7, 1.8)": Stated(
-            (0.7, 1.8), lambda: relaxed(FedInit(mean_of="displacements"))[1]
+        "mean_of displacements: the model is (0.7, 1.8)": Stated(
+            ((0.7, 1.8), (0.5, 2.0)), lambda: relaxed(FedInit(mean_of="displacements"))[1:]
         ),
         # slope 1: 1 -> 0.9 ; the newcomer starts at 0.9 + 0.1 * (0.9 - 1)
         "a newcomer's last model is the initial one: from 1 via 0.9 it starts at 0.89": Stated(
@@ -171,14 +189,15 @@ def fedinit() -> Claims:
     }
 
 
-def relaxed(method: FedInit) -> tuple[Value, Value]:
-    """Return where a client that last ended at (3, 0) starts, and the model after its round."""
+def relaxed(method: FedInit) -> tuple[Value, ...]:
+    """Return where a client that last ended at (3, 0) starts, the next model, and its memory."""
     local = toy.client({"weight": (1.0, 2.0)}, toy.slope(3.0, 2.0))
     sent = Message(toy.params(1.0, 2.0))
     work = method.work(local, sent, init.Memory(toy.vector(3.0, 0.0)))
     state = init.State(sent.params, toy.vector(0.0, 0.0), (0,))
     state = method.merge(state, [Reply(local.client, work.upload)])
-    return toy.points(local)[0], toy.numbers(state.params.weights)
+    memory: Any = work.memory
+    return toy.points(local)[0], toy.numbers(state.params.weights), toy.numbers(memory.last)
 
 
 def newcomer() -> Value:

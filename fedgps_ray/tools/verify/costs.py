@@ -24,6 +24,7 @@ M = 12_547  # (64 + 1) * 128 + (128 + 1) * 32 + (32 + 1) * 3
 WIDE = 12_646  # with six outputs in place of three
 CD = 3 * 32  # a feature vector for each class
 COUNTS, KNOWN, TOTAL = 3, 3 / 4, 2  # C numbers; C flags of one byte; one number of 8 bytes
+FIRST, LAST, ALL = slice(1), slice(2, None), slice(None)  # of three rounds
 ONE_GRADIENT = (
     "fedavg",
     "fedavgm",
@@ -61,12 +62,12 @@ def checks(trials: Trials) -> list[Check]:
 # --- traffic ------------------------------------------------------------------------------------
 
 
-def traffic(trials: Trials, method: Method, round_index: int = 2) -> tuple[float, float]:
-    """Return the numbers of 4 bytes that each client of a round sent and received."""
-    rows = trials.run(method, **MLP)[round_index].clients
+def traffic(trials: Trials, method: Method, rounds: slice = LAST) -> tuple[float, float]:
+    """Return the numbers of 4 bytes that each client sent and received in these rounds."""
+    rows = [row for done in trials.run(method, **MLP)[rounds] for row in done.clients]
     pairs = {(row["bytes_up"] / 4, row["bytes_down"] / 4) for row in rows}
     if len(pairs) > 1:
-        raise ValueError(f"clients of one round differ: {sorted(pairs)}")
+        raise ValueError(f"clients differ: {sorted(pairs)}")
     return pairs.pop()
 
 
@@ -79,14 +80,14 @@ def one_model(name: str) -> bool:
 def one_model_each_way(trials: Trials, name: str) -> Claims:
     """Return the claim that a method sends what it says."""
     claim = f"a client sends M and receives M numbers per round (M = {M:,})"
-    return {claim: Stated((M, M), lambda: traffic(trials, quick(name)), 0.0)}
+    return {claim: Stated((M, M), lambda: traffic(trials, quick(name), ALL), 0.0)}
 
 
 def more_traffic(trials: Trials) -> list[Check]:
     """Return the checks of the methods that do not send just one model each way."""
 
-    def sent(method: Method, up: float, down: float, round_index: int = 2) -> Stated:
-        return Stated((up, down), lambda: traffic(trials, method, round_index), 0.0)
+    def sent(method: Method, up: float, down: float, rounds: slice = LAST) -> Stated:
+        return Stated((up, down), lambda: traffic(trials, method, rounds), 0.0)
 
     def more(one: Method, other: Method, expected: float) -> Stated:
         return Stated(
@@ -96,9 +97,9 @@ def more_traffic(trials: Trials) -> list[Check]:
     up, extra = WIDE + CD + COUNTS, CD + KNOWN + TOTAL
     gps, cf = FedGPS(), FedGPSCF()
     return stated(
-        scaffold={"2M up, 2M down": sent(Scaffold(), 2 * M, 2 * M)},
+        scaffold={"2M up, 2M down": sent(Scaffold(), 2 * M, 2 * M, ALL)},
         fedlesam={
-            "2M up, 2M down": sent(FedLESAM(), 2 * M, 2 * M),
+            "2M up, 2M down": sent(FedLESAM(), 2 * M, 2 * M, ALL),
             "reference last_update: 2M up, 3M down": sent(
                 FedLESAM(reference="last_update"), 2 * M, 3 * M
             ),
@@ -107,7 +108,7 @@ def more_traffic(trials: Trials) -> list[Check]:
         vhl={f"M' up, M' down, M' = {WIDE:,} with 2C outputs": sent(VHL(), WIDE, WIDE)},
         fedgps={
             "first round: M' + Cd and C counts up, M' and 8 bytes down": sent(
-                gps, up, WIDE + TOTAL, 0
+                gps, up, WIDE + TOTAL, FIRST
             ),
             "later: M' + Cd and C counts up, 2M' + Cd, C flags of a byte and 8 bytes down": sent(
                 gps, up, 2 * WIDE + extra

@@ -129,6 +129,9 @@ def feddecorr() -> Claims:
         "features (1, 1), (-1, -1): penalty 0.5": Stated(0.5, lambda: penalty(line), 1e-6),
         # the mean of four ones
         "the same, form paper: 1.0": Stated(1.0, lambda: penalty(line, form="paper"), 1e-6),
+        "coefficient 1.0 counts ten times as much: 5.0": Stated(
+            5.0, lambda: penalty(line, coefficient=1.0), 1e-6
+        ),
         "all four signs are not correlated: 0": Stated(0.0, lambda: penalty(signs), 1e-6),
         # A off the diagonal 2 * 0.8660254, squared 3, divided by n = 3
         "features (0, 0), (1, 1), (2, 1): 1.0": Stated(

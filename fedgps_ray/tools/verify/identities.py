@@ -82,6 +82,12 @@ class Same(NamedTuple):
 
 BIT_FOR_BIT = [
     Same("fedavgm", "server momentum 0 is FedAvg", FedAvgM(server_momentum=0.0), AVG),
+    Same(
+        "fedavgm",
+        "server momentum 0 without Nesterov is FedAvg",
+        FedAvgM(server_momentum=0.0, nesterov=False),
+        AVG,
+    ),
     Same("fedprox", "mu 0 is FedAvg", FedProx(mu=0.0), AVG),
     Same("fedprox", "mu 0, penalty norm, is FedAvg", FedProx(mu=0.0, penalty="norm"), AVG),
     Same("fedasam", "rho 0 is FedAvg", FedASAM(rho=0.0), AVG),
@@ -89,6 +95,13 @@ BIT_FOR_BIT = [
     Same("feddecorr", "coefficient 0 is FedAvg", FedDecorr(coefficient=0.0), AVG),
     Same("feddisco", "a = b = 0 is FedAvg", FedDisco(a=0.0, b=0.0), AVG),
     Same("fedinit", "beta 0 is FedAvg", FedInit(beta=0.0), AVG, FEDINITS),
+    Same(
+        "fedinit",
+        "beta 0, mean_of displacements, is FedAvg",
+        FedInit(beta=0.0, mean_of="displacements"),
+        AVG,
+        FEDINITS,
+    ),
     Same(
         "fedlesam",
         "rho 0 and lambda 0 is uniform FedAvg with clipping",

@@ -77,6 +77,9 @@ def fedavg() -> Claims:
         "running statistics 10 and 20 have the mean 17.5": Stated(
             (17.5,), lambda: merged_buffers(FedAvg(), 0.0, *models), 0.0
         ),
+        "weighted uniformly, their mean is 15": Stated(
+            (15.0,), lambda: merged_buffers(FedAvg(weighting="uniform"), 0.0, *models), 0.0
+        ),
     }
 
 
@@ -205,8 +208,11 @@ def fedadam() -> Claims:
             (0.0990050,), lambda: path(FedAdam(server_lr=0.1), 1.0, start=0.0), 1e-7
         ),
         # times sqrt(1 - 0.99^2) / (1 - 0.9^2) = 0.1410674 / 0.19
-        "bias_correction flower: 0.0735109 in the first round": Stated(
-            (0.0735109,), lambda: path(flower, 1.0, start=0.0), 1e-7
+        # in the second round with powers of 3: 0.1246047 * 0.1723421 / 0.271
+        "bias_correction flower: the same updates move by 0.0735109 and 0.0792411": Stated(
+            (0.0735109, 0.0735109 + 0.0792411),
+            lambda: path(flower, 1.0, 0.0735109 + 0.5, start=0.0),
+            1e-6,
         ),
         # mean 0.5, m 0.05, v 0.0025: 0.1 * 0.05 / 0.051 ; from the mean of squares, v 0.005
         "the mean is squared, squares are not averaged: 1 and 0 move by 0.0980392": Stated(
