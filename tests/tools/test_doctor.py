@@ -21,12 +21,12 @@ def findings(tmp_path, monkeypatch):
 
 
 def test_what_is_here(findings):
-    found = findings()
-    assert found["ray"].verdict == "ok"
-    assert found["CPU cores"].found.isdigit()
-    assert "GB free" in found["memory"].found
-    assert {"torch", "pandas", "cifar10", "GPU", "open files"} <= set(found)
-    assert all(f.advice for f in found.values() if f.verdict != "ok")
+    seen = findings()
+    assert seen["ray"].verdict == "ok"
+    assert seen["CPU cores"].found.isdigit()
+    assert "GB free" in seen["memory"].found
+    assert {"torch", "pandas", "cifar10", "GPU", "open files"} <= set(seen)
+    assert all(f.advice for f in seen.values() if f.verdict != "ok")
 
 
 def meminfo(tmp_path, text):

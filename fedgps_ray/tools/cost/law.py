@@ -190,7 +190,7 @@ class _AnySize(Worker):
             return Model(body, self.sizes.features, outputs)
 
     def initial(self) -> Params:
-        """Draw all numbers alike."""
+        """Draw all numbers from the same distribution."""
         rng, vectors = seeds.stream(0, "cost"), (self.network.weights, self.network.buffers)
         return Params(*(torch.from_numpy(rng.random(len(v))).to(v) for v in vectors))
 

@@ -37,7 +37,7 @@ def checks() -> list[Check]:
 
 
 def fedprox() -> Claims:
-    """Return the checks of the pull back to the received model."""
+    """Return the claims about the pull back to the received model."""
     one, two = {"weight": (0.0, 0.0)}, {"weight": (0.0,), "bias": (0.0,)}
     norm = FedProx(penalty="norm")
     return {
@@ -68,7 +68,7 @@ def pull(method: FedProx, start: toy.Start) -> Value:
 
 
 def scaffold() -> Claims:
-    """Return the checks of the control variates; the gradient is 1, lr 0.1, two steps from 1."""
+    """Return the claims about the control variates; the gradient is 1, lr 0.1, two steps from 1."""
     after, before, none = (Scaffold(momentum_design=name) for name in ("after", "before", "none"))
     designs = (after, before, none)
     return {
@@ -126,7 +126,7 @@ def two_steps(method: Scaffold, mean: float, own: float, momentum: float) -> tup
 
 
 def fedasam() -> Claims:
-    """Return the checks of the step uphill."""
+    """Return the claims about the step uphill."""
     pair = {"weight": (2.0, -1.0)}
     mixed = {"weight": (2.0,), "bias": (5.0,)}
     return {
@@ -168,7 +168,7 @@ def ascent(method: FedASAM, start: toy.Start, *gradient: float) -> Value:
 
 
 def fedinit() -> Claims:
-    """Return the checks of the relaxed start."""
+    """Return the claims about the relaxed start."""
     return {
         # from (1, 2) by 0.1 * ((1, 2) - (3, 0))
         "model (1, 2), last local model (3, 0): training starts at (0.8, 2.2)": Stated(
@@ -209,7 +209,7 @@ def newcomer() -> Value:
 
 
 def fedlesam() -> Claims:
-    """Return the checks of the shift towards the older model, and of the correction."""
+    """Return the claims about the shift towards the older model, and of the correction."""
     scalars = {"weight": (0.4,), "bias": (0.2,)}
     return {
         # difference (0.6, 0.8) of norm 1, half of it: (0.4, 0.2) + (0.3, 0.4)
@@ -264,7 +264,7 @@ def one_step(
 
 
 def delta_sgd() -> Claims:
-    """Return the checks of the step sizes; the loss is a w^2 / 2, the first step size 0.2."""
+    """Return the claims about the step sizes; the loss is a w^2 / 2, the first step size 0.2."""
     return {
         # 1 - 0.8 = 0.2 ; sqrt(1.1) * 0.2 < 1/4 ; ratio 1.0488088, sqrt(1.10488088) * 0.2097618
         "a = 4: step sizes 0.2, 0.2097618, 0.2204875 lead from 1 to 0.0038001": Stated(

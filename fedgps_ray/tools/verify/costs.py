@@ -197,7 +197,7 @@ def steps(trials: Trials) -> Check:
         batches = tuple(-(-row["samples"] // 8) for row in clients)
         return batches, tuple(row["steps"] for row in clients)
 
-    return Check("fedavg", "a client with n samples takes n / B steps an epoch, rounded up", run)
+    return Check("fedavg", "a client with n samples takes n / B steps per epoch, rounded up", run)
 
 
 def holdings(trials: Trials) -> Claims:

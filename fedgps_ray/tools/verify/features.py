@@ -38,7 +38,7 @@ def rows(*values: Sequence[float]) -> torch.Tensor:
 
 
 def ccvr() -> Claims:
-    """Return the checks of the pooled moments and of the refit."""
+    """Return the claims about the pooled moments and of the refit."""
     return {
         # unbiased variance of 1, 3, 5; from biased local variances it would be 3.5
         "features {1, 3} and {5} of two clients: mean 3, variance 4": Stated(
@@ -82,7 +82,7 @@ def refit() -> Value:
 
 
 def vhl() -> Claims:
-    """Return the checks of the contrast and of the joint loss; ln 4 is that of a zero head."""
+    """Return the claims about the contrast and of the joint loss; ln 4 is that of a zero head."""
     tau: Any = {"temperature": 1.0}
     return {
         # two anchors of ln(e + 1) - 1 = 0.3132617, one without a positive: two thirds of it
@@ -121,7 +121,7 @@ def joint(method: VHL) -> float:
 
 
 def feddecorr() -> Claims:
-    """Return the checks of the penalty, beside ln 2, the cross-entropy of a zero head."""
+    """Return the claims about the penalty, which is added to ln 2, the loss of a zero head."""
     signs = [[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]]
     line = [[1.0, 1.0], [-1.0, -1.0]]
     return {
@@ -157,7 +157,7 @@ TWO_INPUTS = toy.batch([[0.0], [1.0]], [0, 0])
 
 
 def nucfl() -> Claims:
-    """Return the checks of calibration gap, similarity and their product."""
+    """Return the claims about calibration gap, similarity and their product."""
     return {
         "top probabilities 0.9 (right) and 0.6 (wrong): gap 0.25": Stated(0.25, gap),
         # the centred (1, 0, 0) is (2, -1, -1) / 3: 1 / (2 * 2/3)

@@ -30,7 +30,7 @@ def checks() -> list[Check]:
 
 
 def path() -> Claims:
-    """Return the checks of direction and size of the look-ahead."""
+    """Return the claims about direction and size of the look-ahead."""
     old = Memory(-1, 0.5, None)
     return {
         "look-ahead along (3, 4), (12): per-tensor norms sum to rho = 0.5": Stated(
@@ -93,7 +93,7 @@ def three_alike(method: FedGPS) -> Value:
 
 
 def goal() -> Claims:
-    """Return the checks of the objective; a head of zeros with four outputs has ln 4 twice."""
+    """Return the claims about the objective; a head of zeros with four outputs has ln 4 twice."""
     noise = toy.batch(ALIKE, [0, 0, 1])
     matched = FedGPS(align_labels="matched", temperature=1.0)
     return {
@@ -132,7 +132,7 @@ def objective(method: FedGPS, noise: Any = None, known: Prototypes | None = None
 
 
 def prototypes() -> Claims:
-    """Return the checks of how the clients' class means are pooled."""
+    """Return the claims about how the clients' class means are pooled."""
     return {
         # the first mean is (1 + 3) / 2, together (2 * 2 + 1 * 5) / 3
         "class means 2 of two samples and 5 of one pool to 3, as 1, 3, 5 at one client": Stated(
@@ -164,7 +164,7 @@ def pooled(method: Method, *clients: Sequence[float]) -> float:
 
 
 def inferred_path() -> Claims:
-    """Return the checks of the direction inferred from two received models."""
+    """Return the claims about the direction inferred from two received models."""
     adjacent, always = FedGPSCF(**PATH), FedGPSCF(cf_remove_own="always", **PATH)
     return {
         # the model went (3, 4) since the round before, own part of two (0, 8): 2 (3, 4) - (0, 8)

@@ -91,7 +91,9 @@ BIT_FOR_BIT = [
     Same("fedprox", "mu 0 is FedAvg", FedProx(mu=0.0), AVG),
     Same("fedprox", "mu 0, penalty norm, is FedAvg", FedProx(mu=0.0, penalty="norm"), AVG),
     Same("fedasam", "rho 0 is FedAvg", FedASAM(rho=0.0), AVG),
-    Same("fedexp", "a step of always 1 is FedAvg", FedExP(eps=1e30), AVG, of_one=STEADY),
+    Same(
+        "fedexp", "with a step that is always 1 it is FedAvg", FedExP(eps=1e30), AVG, of_one=STEADY
+    ),
     Same("feddecorr", "coefficient 0 is FedAvg", FedDecorr(coefficient=0.0), AVG),
     Same("feddisco", "a = b = 0 is FedAvg", FedDisco(a=0.0, b=0.0), AVG),
     Same("fedinit", "beta 0 is FedAvg", FedInit(beta=0.0), AVG, FEDINITS),

@@ -55,7 +55,7 @@ def path(method: Method, *client_means: float, start: float = 10.0) -> Value:
 
 
 def fedavg() -> Claims:
-    """Return the checks of the template that all methods change."""
+    """Return the claims about the template that all methods change."""
     models = [toy.reply([1.0, 0.0], (1,), [10.0]), toy.reply([5.0, 4.0], (3,), [20.0])]
     return {
         # 1 - 0.1 * 2 = 0.8 ; v = 0.9 * 2 + 2 = 3.8 ; 0.8 - 0.38
@@ -94,7 +94,7 @@ def sgd(**settings: Any) -> Value:
 
 
 def fedavgm() -> Claims:
-    """Return the checks of momentum on the server."""
+    """Return the claims about momentum on the server."""
     return {
         # d 1, v 1, 10 - (1 + 0.9) ; d 0.5, v 1.4, 8.1 - (0.5 + 0.9 * 1.4)
         "Nesterov: from 10, clients' means 9 and 7.6 lead to 8.1 and 6.34": Stated(
@@ -115,7 +115,7 @@ def fedavgm() -> Claims:
 
 
 def fedexp() -> Claims:
-    """Return the checks of the adaptive server step."""
+    """Return the claims about the adaptive server step."""
     counter = [toy.reply([d, 0.0], buffers=[79.0]) for d in (3.0, -1.0)]
     return {
         # mean (1, 0), mean square 5: 5 / (2 * 1.001)
@@ -161,7 +161,7 @@ def tested_iterates() -> Value:
 
 
 def feddisco() -> Claims:
-    """Return the checks of the weights; clients move by (1, 0) and (0, 1), which shows them."""
+    """Return the claims about the weights; clients move by (1, 0) and (0, 1), which shows them."""
     return {
         # p (0.5, 0.5), KL (ln 2, 0), d (1, 0): (0.5 - 0.5 + 0.1, 0.5 + 0.1) / 0.7
         "labels (10, 0) and (5, 5) weigh 1/7 and 6/7": Stated(
@@ -177,7 +177,7 @@ def feddisco() -> Claims:
             lambda: weights_of(FedDisco(normalised=False), (10, 0), (5, 5)),
             1e-7,
         ),
-        "equal sizes and equal label distributions weigh alike": Stated(
+        "equal sizes and equal label distributions have equal weights": Stated(
             (0.5, 0.5), lambda: weights_of(FedDisco(), (8, 2), (8, 2)), 1e-12
         ),
     }
@@ -193,7 +193,7 @@ def weights_of(method: Method, *label_counts: tuple[int, ...]) -> Value:
 
 
 def fedadam() -> Claims:
-    """Return the checks of Adam on the server, with server_lr 0.1 and tau 0.001."""
+    """Return the claims about Adam on the server, with server_lr 0.1 and tau 0.001."""
     zero = FedAdam(server_lr=0.1, second_start="zero")
     flower = FedAdam(server_lr=0.1, second_start="zero", bias_correction="flower")
     return {
@@ -241,7 +241,7 @@ class Orders:
 
 
 def fedmr() -> Claims:
-    """Return the checks of recombination."""
+    """Return the claims about recombination."""
     return {
         "models (1, 10) and (3, 20), first layer swapped: (3, 10) and (1, 20) are sent": Stated(
             ((3.0, 10.0), (1.0, 20.0)), lambda: mixtures(Orders([1, 0], [0, 1])), 0.0
