@@ -21,7 +21,7 @@ class Stopped(Exception):
 
 
 def nearest(given: str, known: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the known name closest to a misspelt one, or an empty text."""
+    """Return " Did you mean 'x'?" for the known name closest to a misspelt one, or nothing."""
     near = difflib.get_close_matches(given, list(known), n=1)
     return f" Did you mean '{near[0]}'?" if near else ""
 

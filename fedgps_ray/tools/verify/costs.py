@@ -26,24 +26,9 @@ CD = 3 * 32  # a feature vector for each class
 COUNTS, KNOWN, TOTAL = 3, 3 / 4, 2  # C numbers; C flags of one byte; one number of 8 bytes
 FIRST, LAST, ALL = slice(1), slice(2, None), slice(None)  # of three rounds
 ONE_GRADIENT = (
-    "fedavg",
-    "fedavgm",
-    "fedprox",
-    "scaffold",
-    "ccvr",
-    "vhl",
-    "fedexp",
-    "feddecorr",
-    "feddisco",
-    "fedinit",
-    "fedlesam",
-    "nucfl",
-    "fedadam",
-    "fedmr",
-    "fedgps",
-    "fedgps_cf",
-    "centralized",
-)
+    "fedavg", "fedavgm", "fedprox", "scaffold", "ccvr", "vhl", "fedexp", "feddecorr", "feddisco",
+    "fedinit", "fedlesam", "nucfl", "fedadam", "fedmr", "fedgps", "fedgps_cf", "centralized",
+)  # fmt: skip
 TWO_GRADIENTS = ("fedasam", "delta_sgd")
 
 
