@@ -209,7 +209,7 @@ def newcomer() -> Value:
 
 
 def fedlesam() -> Claims:
-    """Return the claims about the shift towards the older model, and of the correction."""
+    """Return the claims about the shift towards the older model, and the correction."""
     scalars = {"weight": (0.4,), "bias": (0.2,)}
     return {
         # difference (0.6, 0.8) of norm 1, half of it: (0.4, 0.2) + (0.3, 0.4)

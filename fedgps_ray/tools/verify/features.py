@@ -38,7 +38,7 @@ def rows(*values: Sequence[float]) -> torch.Tensor:
 
 
 def ccvr() -> Claims:
-    """Return the claims about the pooled moments and of the refit."""
+    """Return the claims about the pooled moments and the refit."""
     return {
         # unbiased variance of 1, 3, 5; from biased local variances it would be 3.5
         "features {1, 3} and {5} of two clients: mean 3, variance 4": Stated(
@@ -82,7 +82,7 @@ def refit() -> Value:
 
 
 def vhl() -> Claims:
-    """Return the claims about the contrast and of the joint loss; ln 4 is that of a zero head."""
+    """Return the claims about the contrast and the joint loss; a zero head has the loss ln 4."""
     tau: Any = {"temperature": 1.0}
     return {
         # two anchors of ln(e + 1) - 1 = 0.3132617, one without a positive: two thirds of it

@@ -43,7 +43,7 @@ def merged_buffers(method: Method, start: float, *replies: Reply) -> Value:
 
 
 def path(method: Method, *client_means: float, start: float = 10.0) -> Value:
-    """Return the weight after each round, where the clients' models have the means given."""
+    """Return the weight after each round, where the clients' models have these means."""
     state, seen = method.init(toy.params(start), toy.cohort(1, ONE)), [start]
     for mean in client_means:
         state = method.merge(state, [toy.reply([mean - seen[-1]])])
@@ -164,11 +164,11 @@ def feddisco() -> Claims:
     """Return the claims about the weights; clients move by (1, 0) and (0, 1), which shows them."""
     return {
         # p (0.5, 0.5), KL (ln 2, 0), d (1, 0): (0.5 - 0.5 + 0.1, 0.5 + 0.1) / 0.7
-        "labels (10, 0) and (5, 5) weigh 1/7 and 6/7": Stated(
+        "labels (10, 0) and (5, 5) have the weights 1/7 and 6/7": Stated(
             (1 / 7, 6 / 7), lambda: weights_of(FedDisco(), (10, 0), (5, 5))
         ),
         # 0.1 - 0.5 + 0.1 < 0
-        "a small client of one class weighs nothing": Stated(
+        "a small client with one class has weight 0": Stated(
             (0.0, 1.0), lambda: weights_of(FedDisco(), (10, 0), (45, 45)), 0.0
         ),
         # (0.5 - 0.5 * ln 2 + 0.1, 0.6), divided by their sum

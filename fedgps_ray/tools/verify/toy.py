@@ -26,7 +26,7 @@ def vector(*values: float) -> Tensor:
 
 
 def params(*weights: float, buffers: Sequence[float] = ()) -> Params:
-    """Return a model of the numbers given."""
+    """Return a model of these numbers."""
     return Params(vector(*weights), vector(*buffers))
 
 
