@@ -12,9 +12,7 @@ from rich.markup import escape
 from fedgps_ray import __version__
 from fedgps_ray.cli import declared
 from fedgps_ray.cli.app import app, err, out, say
-from fedgps_ray.cli.options import use_token
 from fedgps_ray.errors import ClientFailed, UserError
-from fedgps_ray.loading import load
 
 __all__ = ["app", "declared", "main"]
 
@@ -26,7 +24,6 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         arguments = _current_names(sys.argv[1:])
-        _hand_over_if_wanted(arguments)
         app(args=arguments, prog_name="fedgps-ray")
     except UserError as problem:
         _end("error", problem, 2)
@@ -61,16 +58,6 @@ def _current_names(arguments: Sequence[str]) -> list[str]:
     for old in set(arguments) & set(RENAMED):
         say(f"note: {old} is now called {RENAMED[old]}")
     return [RENAMED.get(word, word) for word in arguments]
-
-
-def _hand_over_if_wanted(arguments: Sequence[str]) -> None:
-    """Run the command on the cluster if it is to be reached by Ray Client."""
-    if not any("ray://" in word for word in arguments):
-        return
-    use_token("ray://")
-    address, others = load("fedgps_ray.cluster.handover:split")(arguments)
-    if address is not None:
-        sys.exit(load("fedgps_ray.cluster.handover:hand_over")(address, others, print))
 
 
 def _end(kind: str, problem: Exception, code: int) -> None:

@@ -1,6 +1,7 @@
 """The application, its two consoles, and what several commands use."""
 
 import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -57,6 +58,13 @@ def command(
         return options
 
     return register
+
+
+def _hand_over_if_wanted(address: str | None) -> None:
+    """Run the whole command on the cluster if it is reached through Ray Client."""
+    if address is not None and address.startswith("ray://"):
+        hand_over = load("fedgps_ray.cluster.handover:hand_over")
+        raise typer.Exit(hand_over(address, sys.argv[1:], print))
 
 
 def say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""What trials will cost in images, steps, bytes and time."""
+"""Estimates what trials cost in images, steps, bytes and time."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -14,17 +14,19 @@ from fedgps_ray.tools.cost.law import Work, image_terms, law_of, message_terms, 
 from fedgps_ray.tools.cost.timing import Measured, measure_seconds_per_image
 from fedgps_ray.training.network import layout_of
 
-FORWARD_SHARE = 1 / 3  # of the time of a training image: a backward pass takes two forward ones
+FORWARD_SHARE = (
+    1 / 3
+)  # of the time per training image: a backward pass takes as long as two forward passes
 GPU_SPEEDUP = 100.0  # of a GPU over one CPU core, where there is no GPU to measure
-BATCH = {"cpu": 8, "cuda": 64}  # images a step when timing: at most these, so that it is short
+BATCH = {"cpu": 8, "cuda": 64}  # most images per step when timing, to keep it short
 
 
 class Cost(NamedTuple):
     """What one trial takes; seconds are those of one core or of one GPU."""
 
     images: int  # training images shown to clients
-    gradient_images: int  # images, noise included, that gradients are taken of
-    forward_images: int  # images that are only looked at: tests, statistics, comparisons
+    gradient_images: int  # images, including noise, that gradients are computed on
+    forward_images: int  # images in forward passes only: tests, statistics, comparisons
     steps: int
     bytes_up: int
     bytes_down: int
@@ -32,7 +34,7 @@ class Cost(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """What several trials take together, and how this is known."""
+    """What several trials take together, and what the estimate is based on."""
 
     trials: int
     images: int
@@ -98,12 +100,12 @@ def budget(
         bytes_down=sum(cost.bytes_down for cost in costs),
         core_hours=seconds / 3600 if device == "cpu" else None,
         gpu_hours=gpu_hours(seconds, device, gpu_speedup),
-        sentence=sentence({key[0]: found for key, found in measured.items()}, device, gpu_speedup),
+        sentence=sentence({key[0]: timed for key, timed in measured.items()}, device, gpu_speedup),
     )
 
 
 def gpu_hours(seconds: float, device: str, gpu_speedup: float = GPU_SPEEDUP) -> float:
-    """Return the hours on one GPU of what takes so many seconds on a device."""
+    """Convert seconds on a device to hours on one GPU."""
     return seconds / 3600 / (gpu_speedup if device == "cpu" else 1)
 
 
@@ -111,15 +113,13 @@ def sentence(
     measured: Mapping[str, Measured], device: str, gpu_speedup: float = GPU_SPEEDUP
 ) -> str:
     """Say in one sentence what was measured and what was assumed."""
-    times = ", ".join(f"{name} {1000 * found.seconds:.3g} ms" for name, found in measured.items())
-    where = next((f" on {found.device}" for found in measured.values()), "")
-    assumed = (
-        "an image that is only looked at takes a third of that time, clients are of equal size"
-    )
+    times = ", ".join(f"{name} {1000 * timed.seconds:.3g} ms" for name, timed in measured.items())
+    where = next((f" on {timed.device}" for timed in measured.values()), "")
+    assumed = "a forward pass takes a third of that time, clients are of equal size"
     if device == "cpu":
         assumed += f", and a GPU is {gpu_speedup:g} times as fast as this core"
     return (
-        f"Measured{where}: {times} for each training image; counted: images and bytes, by playing"
+        f"Measured{where}: {times} for each training image; counted: images and bytes, in"
         f" rounds of each method with tiny models; assumed: {assumed}."
     )
 
@@ -153,7 +153,7 @@ def estimate(
 
 
 def size_of(dataset: datasets.DatasetSpec, source: datasets.Source = datasets.NO_SOURCE) -> Images:
-    """Return the size of a data set; only embedded ones and own files are read for it."""
+    """Return the size of a data set, reading only embedded ones and the user's own files."""
     if isinstance(dataset, datasets.Synthetic):
         side = dataset.image_size
         shape = (dataset.channels, side, side)

@@ -26,7 +26,7 @@ def vector(*values: float) -> Tensor:
 
 
 def params(*weights: float, buffers: Sequence[float] = ()) -> Params:
-    """Return a model of the numbers given."""
+    """Return a model of these numbers."""
     return Params(vector(*weights), vector(*buffers))
 
 
@@ -46,7 +46,7 @@ def bowl(curvature: float) -> Loss:
 
 
 class Numbers(nn.Module):
-    """A model of a few numbers; notes them whenever its logits are taken.
+    """A model of a few numbers that records them whenever its logits are computed.
 
     The logits (0, f) have the cross-entropy f under the weights (1, -1) in place of a label, so
     that methods which train on cross-entropy train on the loss f.
@@ -59,7 +59,7 @@ class Numbers(nn.Module):
             self.register_parameter(name, nn.Parameter(torch.empty(len(values))))
 
     def features(self, x: Tensor) -> Tensor:
-        """Pass on what is not looked at."""
+        """Return the input, which is ignored."""
         return x
 
     def head(self, z: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ class Numbers(nn.Module):
 
 
 class Fixed:
-    """Batches that are given: as data in every epoch the same, as noise one after the other."""
+    """Fixed batches, the same in every epoch; as a noise set, always the first one."""
 
     def __init__(self, *batches: Batch) -> None:
         self.batches = batches
@@ -95,7 +95,7 @@ def batch(x: Sequence[Sequence[float]], y: Sequence[int]) -> Batch:
 
 
 def client(start: Start, loss: Loss, steps: int = 1, **sgd: Any) -> Local:
-    """Return client 0 in round 0 with so many steps to take: lr 0.1 and nothing else by default."""
+    """Return client 0 in round 0; by default lr 0.1, no momentum and no weight decay."""
     model: Any = Numbers(start, loss)
     nothing = Batch(torch.zeros(1), torch.tensor([[1.0, -1.0]], dtype=torch.float64))
     return _local(model, numbers_of(start), Fixed(*[nothing] * steps), **sgd)
@@ -116,8 +116,8 @@ def featured(
 def _local(model: Model, weights: Sequence[float], data: Any, **sgd: Any) -> Local:
     network = Network(model, CPU, torch.float64)
     network.load(params(*weights))
-    how = Sgd(**{"lr": 0.1, "momentum": 0.0, "weight_decay": 0.0, **sgd})
-    return Local(network, Client(0, (1,)), 0, 2, 1, how, how.lr, data)
+    settings = Sgd(**{"lr": 0.1, "momentum": 0.0, "weight_decay": 0.0, **sgd})
+    return Local(network, Client(0, (1,)), 0, 2, 1, settings, settings.lr, data)
 
 
 def numbers_of(start: Start) -> list[float]:
@@ -128,12 +128,12 @@ def numbers_of(start: Start) -> list[float]:
 def points(local: Local) -> list[tuple[float, ...]]:
     """Return where the gradients of a client were taken."""
     model: Any = local.network.model
-    found: list[tuple[float, ...]] = model.points
-    return found
+    seen: list[tuple[float, ...]] = model.points
+    return seen
 
 
 def ended(method: Method, local: Local) -> tuple[float, ...]:
-    """Let a client train on what its network holds, and return the weights it ends with."""
+    """Train a client from what its network holds, and return the final weights."""
     start = local.network.params()
     return numbers(start.weights + method.work(local, Message(start), None).upload.delta)
 
@@ -147,24 +147,24 @@ def loss_of(method: Method, local: Local, message: Any = None) -> float:
 def reply(
     delta: Sequence[float], label_counts: tuple[int, ...] = (1,), buffers: Sequence[float] = ()
 ) -> Reply:
-    """Return what a client sends that moved by delta."""
+    """Return the reply of a client that moved by delta."""
     return Reply(Client(0, label_counts), Update(vector(*delta), vector(*buffers)))
 
 
 def turn(round_index: int, clients: int, rng: Any = None) -> Turn:
-    """Return a round of the first so many clients."""
+    """Return a round in which the clients 0, 1, ... take part."""
     members = tuple(Client(k, (1,)) for k in range(clients))
     return Turn(round_index, members, rng or np.random.default_rng(0))
 
 
 def cohort(clients: int, start: Start) -> Cohort:
-    """Return so many clients who all take part in every round."""
+    """Return clients that all take part in every round."""
     network = client(start, slope()).network
     return Cohort(turn(0, clients).clients, clients, network.layout)
 
 
 class Federation:
-    """Clients with a loss each over one model; plays rounds as the runtime does."""
+    """Clients with different losses of one model, and rounds with any choice of clients."""
 
     def __init__(self, method: Method, start: Start, *losses: Loss) -> None:
         self.method, self.start, self.losses = method, start, losses
@@ -174,7 +174,7 @@ class Federation:
         self.rounds = 0
 
     def round(self, *present: int) -> "Federation":
-        """Play a round with the clients given."""
+        """Play a round with these clients."""
         everyone = turn(self.rounds, len(self.losses)).clients
         now = Turn(self.rounds, tuple(everyone[k] for k in present), np.random.default_rng(0))
         messages = self.method.send(self.state, now)
