@@ -49,6 +49,7 @@ def command(
 
     def register(options: type[Options]) -> type[Options]:
         def call(**given: Any) -> None:
+            _hand_over_if_wanted(given.get("address"))
             chosen = options(**given)  # checks them, so before the body is imported
             load(f"fedgps_ray.cli.commands.{body}")(chosen)
 

@@ -33,7 +33,7 @@ def random_setup(spec: TrialSpec, amount: Amount) -> Setup:
 
     (x, y), (x_test, y_test) = drawn(spec.clients * amount.samples), drawn(amount.test)
     if not is_image:
-        x, x_test = x.astype(np.float32), x_test.astype(np.float32)  # type: ignore[assignment]
+        x, x_test = x.astype(np.float32), x_test.astype(np.float32)
     names = tuple(str(c) for c in range(amount.classes))
     data = Dataset(
         x_train=x,

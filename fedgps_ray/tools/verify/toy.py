@@ -69,6 +69,10 @@ class Numbers(nn.Module):
         value = self.loss(*tensors)
         return torch.stack([torch.zeros_like(value), value])[None]
 
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits."""
+        return self.head(self.features(x))
+
 
 class Fixed:
     """Fixed batches, the same in every epoch; as a noise set, always the first one."""
