@@ -108,7 +108,7 @@ def test_run_tells_each_round_and_the_end(fedgps):
     result = fedgps(*RUN)
     assert result.code == 0
     for number in (1, 2, 3):
-        assert f"fedavg  round {number}/3  accuracy " in result.err
+        assert f"FedAvg  round {number}/3  accuracy " in result.err
     info = json.loads((trial_folder() / "trial.json").read_text())
     said = dict(line.split("  ", 1) for line in result.out.splitlines() if "  " in line)
     said = {key: value.strip() for key, value in said.items()}
