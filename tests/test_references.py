@@ -2,6 +2,7 @@ import dataclasses
 import inspect
 import json
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -10,13 +11,18 @@ import traceback
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from fedgps_ray import references
 from fedgps_ray.errors import UserError
+from fedgps_ray.methods.base import Reply
+from fedgps_ray.methods.fedavg import FedAvg
 from fedgps_ray.references import Code, load, read, user_traceback
+from fedgps_ray.tensors import Params, Update
+from fedgps_ray.training.local import Client
 
 NET = """
     import helper
@@ -321,6 +327,24 @@ def test_modules_of_the_user_do_not_get_in_the_way_of_others(write):
     assert load(*read("net.py:Net", "model", folder)).x == "mine"
     assert json.dumps([1]) == "[1]"
     assert sys.modules["json"] is json
+
+
+def test_a_method_in_a_file_is_checked_and_computes_as_one_of_the_package(tmp_path):
+    page = (Path(__file__).parents[1] / "docs" / "adding-a-method.md").read_text()
+    (tmp_path / "fedema.py").write_text(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0])
+    kind = load(*read("fedema.py:FedEma", "method", tmp_path))
+    assert issubclass(kind, FedAvg)
+    with pytest.raises(ValidationError, match="decay"):
+        kind(decay=1.5)
+    with pytest.raises(ValidationError, match="speed"):
+        kind(speed=1)
+    method = kind(decay=0.75)
+    start = Params(torch.tensor([0.0]), torch.zeros(0))
+    state = method.init(start, None)
+    reply = Reply(Client(0, (1,)), Update(torch.tensor([8.0]), torch.zeros(0)))
+    state = pickle.loads(pickle.dumps(method.merge(state, [reply])))
+    assert state.average.weights.item() == 2  # 0.75 * 0 + 0.25 * 8
+    assert pickle.loads(pickle.dumps(method)) == method
 
 
 def test_code_is_a_value_for_pydantic(write):

@@ -3,6 +3,7 @@ import random
 import re
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -392,6 +393,25 @@ def test_a_layer_called_features_is_not_taken_for_the_features():
     model = build(Outside(from_torchvision, "squeezenet"), (3, 32, 32), OUTPUTS, stream())
     assert model.split.layer is None  # a convolution gives its output
     assert model(torch.zeros(2, 3, 32, 32)).shape == (2, OUTPUTS)
+
+
+class SwinStyle(nn.Module):
+    """Has a layer called features and a head, with more layers between the two."""
+
+    def __init__(self, in_channels, num_classes):
+        super().__init__()
+        self.features, self.head = nn.Conv2d(in_channels, 6, 3), nn.Linear(6, num_classes)
+
+    def forward(self, x):
+        return SimpleNamespace(logits=self.head(self.features(x).mean(dim=(2, 3))), loss=None)
+
+
+def test_layers_between_features_and_head_are_not_left_out():
+    network = Network(outside(SwinStyle), CPU, torch.float32)
+    x = torch.randn(2, 1, 4, 4)
+    assert network.features(x).shape == (2, 6)
+    assert torch.equal(network.head(network.features(x)), network.model.net(x).logits)
+    assert torch.equal(network(x), network.model.net(x).logits)
 
 
 # --- networks without a head that can be told -----------------------------------------------------
