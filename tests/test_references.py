@@ -9,6 +9,7 @@ import sys
 import textwrap
 import traceback
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -181,6 +182,15 @@ def test_the_package_itself_is_never_taken_for_a_file_beside(write):
     assert load(*found).error is UserError
 
 
+def test_a_file_named_as_a_built_in_module_is_meant_only_with_a_dot(write):
+    folder = write(
+        net="import sys\nfrom . import sys as own\nclass Net: both = sys, own", sys="X = 1"
+    )
+    python, own = load(*read("net.py:Net", "model", folder)).both
+    assert python is sys
+    assert own.X == 1
+
+
 def test_a_folder_of_data_does_not_hide_an_installed_package(write):
     folder = write(net="import numpy\nclass Net: numpy = numpy")
     (folder / "numpy").mkdir()
@@ -262,6 +272,21 @@ def test_which_texts_are_references():
     assert references.is_reference("a.b:c")
     assert references.is_reference("net.py")
     assert not references.is_reference("resnet18")
+
+
+def test_modules_without_a_file_are_left_to_python(write, monkeypatch):
+    monkeypatch.setitem(sys.modules, "handmade", ModuleType("handmade"))
+    folder = write({"handmade/part": ""}, net="import handmade\nclass Net: made = handmade")
+    found = read("net.py:Net", "model", folder)
+    assert list(found.sources) == ["net.py"]
+    assert load(*found).made is sys.modules["handmade"]
+    assert "there is no module 'handmade'" in fails("handmade:Net", folder)
+
+
+def test_dots_that_lead_nowhere_are_left_to_python_s_own_error(write):
+    folder = write(net=f"from {'.' * 99} import helper", other="from .. import no_such_helper")
+    assert "beyond top-level package" in fails("net.py:Net", folder)
+    assert list(read("other.py:Net", "model", folder).sources) == ["other.py"]
 
 
 # --- how it is imported ---------------------------------------------------------------------------
