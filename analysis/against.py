@@ -14,6 +14,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from fedgps_ray.analysis import metrics, published
+from fedgps_ray.analysis.names import published_name
 from fedgps_ray.analysis.tables import ABSENT, Cell, Column, Table, assemble, mean_cell
 
 Flag = Literal["within", "outside", ""]
@@ -104,7 +105,7 @@ def _nearest(run: "pd.Series[Any]") -> tuple[list[str], pd.DataFrame]:
     """Return in what the nearest printed setting differs, and its cells."""
     if run["method"] not in _printed():
         nothing = pd.DataFrame({name: [] for name in [*CELL, "accuracy"]})
-        return [f"the paper has no {run['method']}"], nothing
+        return [f"the paper has no {published_name(run['method'])}"], nothing
     options = [(_differences(run, rows.iloc[0]), rows) for rows in _printed()[run["method"]]]
     differs, rows = min(options, key=lambda option: len(option[0]))
     return differs + _other_hyperparameters(run), rows

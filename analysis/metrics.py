@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
+from fedgps_ray.analysis.names import published_name
 from fedgps_ray.errors import UserError, unknown
 
 Cost = Literal["rounds", "bytes", "bytes_up", "bytes_down", "gradient_evaluations", "seconds"]
@@ -74,7 +75,7 @@ def percent(shares: "pd.Series[Any]") -> "pd.Series[float]":
 
 
 def labels(frame: pd.DataFrame, within: Sequence[str] = SETTING) -> "pd.Series[str]":
-    """Return the method of each row, with the values in which its variants differ.
+    """Return the published name of each row's method, with the values that set its variants apart.
 
     What differs only from setting to setting, such as options of the partition, is not shown.
     """
@@ -95,7 +96,8 @@ def _differing(variants: Sequence[Mapping[str, Any]]) -> set[str]:
 
 def _label(method: str, variant: Mapping[str, Any], names: list[str]) -> str:
     values = ", ".join(f"{name.rpartition('.')[2]}={_shown(variant, name)}" for name in names)
-    return f"{method} ({values})" if names else method
+    name = published_name(method)
+    return f"{name} ({values})" if names else name
 
 
 def _shown(variant: Mapping[str, Any], name: str) -> str:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from fedgps_ray.analysis import metrics
 from fedgps_ray.analysis import tables as made
+from fedgps_ray.analysis.names import published_name
 from fedgps_ray.analysis.tables import Table
 from fedgps_ray.errors import unknown
 
@@ -129,7 +130,7 @@ def _runs(table: str) -> pd.DataFrame:
     frame["trial_id"] = [f"{row.table}/{row.Index}" for row in frame.itertuples()]
     frame["status"] = frame["status"].map({"ok": "finished", "failed": "failed"})
     frame = frame.assign(batch_size=float("nan"), cost_of="rounds", spent=frame["rounds"])
-    frame["variant"], frame["label"] = "{}", frame["method"]
+    frame["variant"], frame["label"] = "{}", frame["method"].map(published_name)
     frame["setting"] = metrics.setting_texts(frame)
     frame["target"] = metrics.targets(frame).where(frame["status_round"].notna())
     frame["speedup"] = metrics.speedups(frame)
@@ -224,4 +225,4 @@ def _notes(name: str) -> list[str]:
 
 def _where(row: "pd.Series[Any]") -> str:
     scenario = "" if pd.isna(row["scenario"]) else f", scenario {row['scenario']:g}"
-    return f"{row['method']}{scenario}, " if isinstance(row["method"], str) else ""
+    return f"{published_name(row['method'])}{scenario}, " if isinstance(row["method"], str) else ""

@@ -13,9 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scikit_posthocs import posthoc_nemenyi_friedman  # type: ignore[import-untyped]
 from scipy import stats
-from statsmodels.stats.multitest import multipletests  # type: ignore[import-untyped]
 
 from fedgps_ray import seeds
 from fedgps_ray.analysis import metrics
@@ -150,7 +148,7 @@ def ranking(scores: pd.DataFrame, alpha: float = 0.05) -> Ranking:
         iman_davenport_p=float(stats.f.sf(f_value, *f_df)),
         q_alpha=q_alpha,
         critical_distance=distance,
-        pairs=_nemenyi_pairs(ranks, average, distance),
+        pairs=_nemenyi_pairs(average, blocks, distance),
         groups=_groups(average, distance),
         caveats=_rank_caveats(average, blocks, distance, p_value, alpha),
     )
@@ -171,14 +169,14 @@ def _iman_davenport(chi2: float, blocks: int, methods: int) -> tuple[float, tupl
     return float(value), (methods - 1, (methods - 1) * (blocks - 1))
 
 
-def _nemenyi_pairs(ranks: pd.DataFrame, average: "pd.Series[float]", distance: float) -> Any:
-    p_values = posthoc_nemenyi_friedman(ranks.reset_index(drop=True))
-    rows = [
-        (better, worse, average[worse] - average[better], p_values.loc[better, worse])
-        for better, worse in combinations(average.index, 2)
-    ]
-    pairs = pd.DataFrame(rows, columns=["better", "worse", "rank_difference", "p_value"])
-    return pairs.assign(significant=pairs["rank_difference"] >= distance)
+def _nemenyi_pairs(average: "pd.Series[float]", blocks: int, distance: float) -> Any:
+    """Return all pairs; p is of the studentised range of so many ranks."""
+    methods = len(average)
+    rows = [(one, two, average[two] - average[one]) for one, two in combinations(average.index, 2)]
+    pairs = pd.DataFrame(rows, columns=["better", "worse", "rank_difference"])
+    error = math.sqrt(methods * (methods + 1) / (12 * blocks))
+    p_values = stats.studentized_range.sf(pairs["rank_difference"] / error, methods, math.inf)
+    return pairs.assign(p_value=p_values, significant=pairs["rank_difference"] >= distance)
 
 
 def _groups(average: "pd.Series[float]", distance: float) -> list[list[str]]:
@@ -241,7 +239,7 @@ def pairwise(
     pairs = _pairs([str(name) for name in scores], reference)
     rows = [_pair(scores, one, other, (level, seed)) for one, other in pairs]
     frame = pd.DataFrame(rows)
-    frame["p_holm"] = multipletests(frame["p_value"], method="holm")[1]
+    frame["p_holm"] = holm(frame["p_value"].to_numpy())
     frame.attrs["caveats"] = _pair_caveats(len(scores), len(rows))
     return frame
 
@@ -256,10 +254,12 @@ def _pairs(names: Sequence[str], reference: str | None) -> list[tuple[str, str]]
     return [(reference, name) for name in names if name != reference]
 
 
-def _pair(scores: pd.DataFrame, one: str, other: str, how: tuple[float, int]) -> dict[str, Any]:
+def _pair(
+    scores: pd.DataFrame, one: str, other: str, level_and_seed: tuple[float, int]
+) -> dict[str, Any]:
     first, second = scores[one].to_numpy(), scores[other].to_numpy()
     differences = (first - second).round(metrics.DIGITS)
-    interval = bootstrap_interval(differences, f"{one} - {other}", *how)
+    interval = bootstrap_interval(differences, f"{one} - {other}", *level_and_seed)
     return {
         "method": one,
         "other": other,
@@ -271,6 +271,15 @@ def _pair(scores: pd.DataFrame, one: str, other: str, how: tuple[float, int]) ->
         "rank_biserial": rank_biserial(differences),
         "cliffs_delta": cliffs_delta(first, second),
     }
+
+
+def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return p-values corrected for their number, each at least as large as any below it."""
+    order = np.argsort(p_values, kind="stable")
+    factors = len(p_values) - np.arange(len(p_values))
+    corrected = np.empty(len(p_values))
+    corrected[order] = np.maximum.accumulate(p_values[order] * factors).clip(max=1.0)
+    return corrected
 
 
 def _wilcoxon(differences: NDArray[np.float64]) -> float:

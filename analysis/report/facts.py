@@ -11,6 +11,7 @@ import pandas as pd
 
 from fedgps_ray.analysis import metrics, tables
 from fedgps_ray.analysis.load import ENDED
+from fedgps_ray.analysis.names import published_name
 from fedgps_ray.analysis.report.blocks import Block, Code, Section, Shown, Text, points
 from fedgps_ray.analysis.report.frames import Frames
 from fedgps_ray.analysis.tables import Cell, Column, Head, Table, assemble
@@ -120,6 +121,7 @@ def settings_table(runs: pd.DataFrame) -> Table:
     known = [name for name, _ in schema.SPEC if name not in NOT_A_SETTING]
     others = pd.DataFrame([_general(text) for text in runs["variant"]], runs.index)
     frame = pd.concat([runs[known], others], axis=1)
+    frame["method"] = [published_name(str(method)) for method in frame["method"]]
     values = {name: _values(frame[name]) for name in frame}
     ordered = sorted(values, key=lambda name: len(values[name]) == 1)
     column = Column(("values",), [Cell(", ".join(values[name])) for name in ordered])
@@ -226,8 +228,8 @@ def _open(frames: Frames) -> list[Block]:
     if len(missing):
         absent = missing[~missing["trial_id"].isin(runs["trial_id"])]
         lines += [
-            f"not begun: {row.method}, scenario {row.scenario}, seed {row.seed}, {row.dataset}"
-            f" (trial {row.trial_id})"
+            f"not begun: {published_name(str(row.method))}, scenario {row.scenario},"
+            f" seed {row.seed}, {row.dataset} (trial {row.trial_id})"
             for row in absent.itertuples()
         ]
     return points(_cut(lines))

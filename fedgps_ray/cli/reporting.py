@@ -12,7 +12,7 @@ from fedgps_ray.errors import UserError, unknown
 
 
 @app.command(epilog="Example: fedgps-ray report runs/quickstart --against paper")
-def report(
+def report(  # noqa: PLR0913  typer reads one option from each parameter
     folders: Annotated[
         list[Path] | None, typer.Argument(help="Results folders, of runs or sweeps.")
     ] = None,
@@ -28,6 +28,10 @@ def report(
     theory: Annotated[
         bool, typer.Option("--theory", help="Also measure the terms of the paper's theory.")
     ] = False,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", help="Rewrite the page while a sweep runs; it reloads itself."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write tables, statistics and figures with a report.html, and show the comparison."""
@@ -42,7 +46,8 @@ def report(
     with err.status("reading results") as status:
         if theory:
             _measure_theory(folders, status)
-        written = writing(where, lambda: _write(folders, where, against, theory, status))
+        make = _follow if follow else _write
+        written = writing(where, lambda: make(folders, where, against, theory, status))
     if as_json:
         from fedgps_ray.analysis import load
 
@@ -57,17 +62,22 @@ def _write(
     folders: list[Path], where: Path, against: str | None, theory: bool, status: Any
 ) -> Path:
     from fedgps_ray.analysis.report import write
-    from fedgps_ray.methods import METHODS
 
-    formulas = {name: (kind.about.up, kind.about.down) for name, kind in METHODS.items()}
-    return write(
-        folders,
-        where,
-        against=against == "paper",
-        theory=theory,
-        formulas=formulas,
-        tell=lambda text: status.update(escape(text)),
-    )
+    def tell(text: str) -> None:
+        status.update(escape(text))
+
+    return write(folders, where, against=against == "paper", theory=theory, tell=tell)
+
+
+def _follow(
+    folders: list[Path], where: Path, against: str | None, theory: bool, status: Any
+) -> Path:
+    from fedgps_ray.analysis.report import write_following
+
+    if theory:
+        raise UserError("--theory measures finished trials; use it without --follow")
+    out.print(escape(f"open in a browser: {where / 'report.html'}"), soft_wrap=True)
+    return write_following(folders, where, against == "paper", lambda t: status.update(escape(t)))
 
 
 def _measure_theory(folders: list[Path], status: Any) -> None:
@@ -86,9 +96,13 @@ def _publish(where: Path, as_json: bool) -> None:
 
 
 def _show(folders: list[Path]) -> None:
-    """Show the comparison of each setting in the terminal."""
+    """Show the comparison of each setting, and the verdict, in the terminal."""
     from fedgps_ray.analysis import formats, load, metrics, tables
+    from fedgps_ray.analysis.report.verdict import judge
+    from fedgps_ray.analysis.text import one_line
 
     runs = metrics.runs(load.trials(*folders), load.rounds(*folders))
     for _, part in metrics.settings(runs):
         out.print(formats.to_rich(tables.overview(part)))
+    for line in judge(runs):
+        out.print(escape(one_line(line)), soft_wrap=True)

@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 from fedgps_ray.analysis import figures, load, metrics, published, statistics
 from fedgps_ray.analysis.figures.ablation import variant
 from fedgps_ray.analysis.figures.frames import leading
-from fedgps_ray.analysis.figures.style import COLOURS, MARKERS, OWN_COLOURS, STROKES, looks
+from fedgps_ray.analysis.figures.looks import COLOURS, MARKERS, OWN_COLOURS, STROKES, looks
 from fedgps_ray.errors import UserError
 
 CEILINGS = {"fedavg": 0.5, "fedprox": 0.6, "scaffold": 0.55, "fedgps": 0.7}
