@@ -43,7 +43,7 @@ def _flat_heads(table: Table, between: str = ", ") -> list[str]:
 def to_markdown(table: Table) -> str:
     """Return a heading, the table with best bold and second in italics, and its notes."""
     heads = _flat_heads(table)
-    rows = [[texts.markdown(text) for text in heads], ["---", *["---:"] * (len(heads) - 1)]]
+    rows = [[texts.inline_markdown(text) for text in heads], ["---", *["---:"] * (len(heads) - 1)]]
     rows += [[_markdown(cell) for cell in row] for row in table.rows]
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     notes = [f"- {texts.markdown(note)}" for note in table.notes]
@@ -52,7 +52,7 @@ def to_markdown(table: Table) -> str:
 
 
 def _markdown(cell: Cell) -> str:
-    text = texts.markdown(cell.text)
+    text = texts.inline_markdown(cell.text)
     return {"best": f"**{text}**", "second": f"*{text}*"}.get(cell.mark, text)
 
 

@@ -13,7 +13,8 @@ KEPT = "\n\t"  # control characters that are harmless in a block of text
 HIDDEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
 MARKDOWN = re.compile(r"([\\`*_{}\[\]|~])")
 ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
-OPENING = re.compile(r"^(\s*)([-+=#]|\d+(?=[.)]))")  # a list or a heading at the start of a line
+# What makes a list, a heading or a rule of a line that starts with it.
+OPENING = re.compile(r"^(\d+(?=[.)](?:\s|$))|[-+=#](?=[-+=#\s]|$))")
 LINK = re.compile(r"(://)|(www\.)", re.IGNORECASE)
 
 
@@ -32,16 +33,20 @@ def one_line(text: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return text on one line in which Markdown finds no markup, no HTML and no link."""
+    """Return text as a line of its own in which Markdown finds no markup, HTML or link."""
+    return OPENING.sub(_escaped_opening, inline_markdown(text))
+
+
+def inline_markdown(text: str) -> str:
+    """Return text that may stand anywhere but at the start of a line, such as in a table."""
     plain = MARKDOWN.sub(r"\\\1", one_line(text)).translate(ENTITIES)
-    plain = OPENING.sub(_escaped_opening, plain)
     return LINK.sub(lambda found: r":\/\/" if found[1] else rf"{found[2][:-1]}\.", plain)
 
 
 def _escaped_opening(found: "re.Match[str]") -> str:
-    """Return the start of a line with its sign escaped; of a number, the point after it is."""
-    sign = found[2]
-    return f"{found[1]}&#{ord(sign[0])};{sign[1:]}"
+    """Return the start of a line with its first character as a number, which makes it text."""
+    sign = found[1]
+    return f"&#{ord(sign[0])};{sign[1:]}"
 
 
 def fence(text: str) -> str:

@@ -111,7 +111,8 @@ CASES = {
         [
             "FedGPS leads with 66.00%, 10.00 percentage points ahead of FedAvg (95% interval"
             " +10.00 to +10.00, paired over 2 scenarios).",
-            f"The lead is distinguishable from chance, judging by 2 scenarios with 2 seeds each{RANKS}.",
+            "The lead is distinguishable from chance, judging by 2 scenarios with 2 seeds"
+            f" each{RANKS}.",
         ],
     ),
     "one method": (
