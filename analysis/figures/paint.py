@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial, wraps
 from pathlib import Path
+from textwrap import fill
 from typing import Any, ParamSpec
 
 import matplotlib
@@ -17,6 +18,7 @@ from fedgps_ray.results import files
 
 Arguments = ParamSpec("Arguments")
 INK = "#222222"
+WRAPPED = 32  # letters of a line of an axis label
 COLUMNS = 3  # panels side by side
 TICKS = 12  # names on an axis; of more, every so manyth is shown
 STYLE: Any = {
@@ -102,9 +104,9 @@ def _label(grid: list[Axes], chart: Chart) -> None:
     """Name the axes of the panels at the left and at the bottom, and set their ticks."""
     for number, axes in enumerate(grid):
         if number % COLUMNS == 0:
-            axes.set_ylabel(chart.y.label)
+            axes.set_ylabel(fill(chart.y.label, WRAPPED))
         if number >= len(grid) - COLUMNS:
-            axes.set_xlabel(chart.x.label)
+            axes.set_xlabel(fill(chart.x.label, 2 * WRAPPED))
             axes.tick_params(labelbottom=True)
     _scale(grid[0], "x", chart.x)
     _scale(grid[0], "y", chart.y)

@@ -24,7 +24,7 @@ def partitions(frame: pd.DataFrame) -> Chart:
         tuple(panels),
         Axis("client", tuple(map(str, range(clients)))),
         Axis("class", tuple(map(str, range(classes)))),
-        "Darker cells hold more training samples; the scale is that of a square root.",
+        "The stronger the colour, the more training samples, on the scale of a square root.",
         Axis("training samples", scale="sqrt"),
     )
 

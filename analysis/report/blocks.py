@@ -1,5 +1,6 @@
 """What a report is made of, whatever it is written as."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -108,7 +109,8 @@ def drawn(name: str, caption: str, draw: Callable[[], Chart], say: bool = True) 
     try:
         return [Picture(name, draw(), caption)]
     except UserError as problem:
-        return [Text(f"No figure ({caption.split(':')[0].lower()}): {problem}.")] if say else []
+        what = re.split("[:;]", caption)[0].lower()
+        return [Text(f"No figure ({what}): {problem}.")] if say else []
 
 
 def points(lines: list[str]) -> list[Block]:

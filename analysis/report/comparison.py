@@ -27,7 +27,7 @@ REFERENCES = ("fedgps", "fedgps_cf", "fedavg")
 MAIN_TABLE = "best test accuracy in percent, rounds to the target, speed-up over FedAvg"
 SEED_TABLE = "best test accuracy in percent, seed by seed"
 SCORES = "Best accuracy: what each method reached."
-CURVES = "Test accuracy over the rounds: the best methods, FedAvg and ours."
+CURVES = "Test accuracy over the rounds; at first the best methods, FedAvg and ours are shown."
 RANKS = "Critical difference: average ranks of the methods over the scenarios."
 
 

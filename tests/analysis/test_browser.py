@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlencode
 
@@ -44,10 +45,10 @@ def page(tmp_path_factory, folder_maker):
 
 
 @pytest.fixture
-def visit(page, tmp_path):
-    """Return what a script finds out in the page."""
+def visit_page(tmp_path):
+    """Return a function that returns what a script finds out in a page."""
 
-    def run(script, state="", width=1280):
+    def run(page, script, state="", width=1280):
         """Open the page in a frame of this width (windows cannot be as narrow as a phone)."""
         look = f"const look = () => {{ {HELPERS.read_text()}\n{script} }};"
         inner, outer = tmp_path / "inner.html", tmp_path / "outer.html"
@@ -66,10 +67,16 @@ def visit(page, tmp_path):
     return run
 
 
+@pytest.fixture
+def visit(page, visit_page):
+    return partial(visit_page, page)
+
+
 def state(**values):
     return "#!" + urlencode(values, doseq=True)
 
 
+OTHERS = ("fedprox", "scaffold", "vhl", "fedasam", "fedlesam", "ccvr")
 ALL = ["FedAvg", "FedGPS", "FedGPS-CF", "SCAFFOLD"]
 
 
@@ -117,6 +124,23 @@ def test_a_double_click_shows_one_alone_and_show_all_brings_all_back(visit):
       return { alone, all: names(CHART) };
     """)
     assert found == {"alone": ["FedGPS"], "all": ALL}
+
+
+def test_a_curve_that_is_not_shown_at_first_comes_with_a_click(tmp_path, folder_maker, visit_page):
+    ceilings = {name: 0.3 + 0.05 * n for n, name in enumerate(["fedavg", *OTHERS])}
+    folder = folder_maker(tmp_path / "many", ceilings, scenarios=(1, 2), rounds=3)
+    made = report.build([folder], False, False, {}, report.silent)
+    page = publish(replace(made, reload=600, written="now"), tmp_path / "out", report.silent)
+    found = visit_page(
+        page,
+        """
+      const quiet = "FedProx", before = names(CHART).includes(quiet);
+      key(quiet).click();
+      const ranks = names("setting-1-ranks").includes(quiet);
+      return { before, ranks, after: names(CHART).includes(quiet), hash: location.hash };
+    """,
+    )
+    assert found == {"before": False, "ranks": True, "after": True, "hash": "#!show=FedProx"}
 
 
 def test_filter_buttons_work_and_are_remembered(visit):

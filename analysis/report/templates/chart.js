@@ -59,8 +59,8 @@ function extent(axis, values, guides) {
 // --- one figure ---------------------------------------------------------------------------------
 
 class Figure {
-  constructor(element, chart, visible) {
-    Object.assign(this, { element, chart, visible, zoom: null });
+  constructor(element, chart, visible, passes) {
+    Object.assign(this, { element, chart, visible, passes, zoom: null });
     this.keys = element.querySelector(".keys");
     this.panels = element.querySelector(".panels");
     this.panels.classList.toggle("several", chart.panels.length > 1);
@@ -73,10 +73,12 @@ class Figure {
   look(name) { return this.chart.panels.flatMap((p) => p.series).find((one) => one.name === name).look; }
 
   rows() {  // of the y-axis that are shown, with their places
-    return this.chart.y.names.map((name, at) => [name, at]).filter(([name]) => this.visible(name));
+    return this.chart.y.names.map((name, at) => [name, at]).filter(([name]) => this.passes(name));
   }
 
-  shown(panel) { return panel.series.filter((one) => this.visible(one.name)); }
+  shown(panel) {  // what a row names can be filtered, but is not hidden by a legend
+    return panel.series.filter((one) => (this.byRows ? this.passes(one.name) : this.visible(one.name, this.chart.kind)));
+  }
 
   draw() {
     this.legend();
@@ -105,7 +107,9 @@ class Figure {
   }
 
   legend() {
-    for (const key of this.keys.querySelectorAll(".key")) key.setAttribute("aria-pressed", this.visible(key.dataset.name));
+    for (const key of this.keys.querySelectorAll(".key")) {
+      key.setAttribute("aria-pressed", this.visible(key.dataset.name, this.chart.kind));
+    }
     if (this.reset) this.reset.hidden = !this.zoom;
   }
 
@@ -118,9 +122,9 @@ class Figure {
     button.style.setProperty("--c", look.color);
     const sample = add(button, "svg", { width: 22, height: 10, "aria-hidden": "true" });
     if (this.chart.kind === "dots") add(sample, "circle", { cx: 11, cy: 5, r: 4, class: "dot" });
-    else add(sample, "path", { d: "M0 5H22", class: "line", "stroke-dasharray": DASHES[look.linestyle], "stroke-width": look.linewidth });
+    else add(sample, "path", { d: "M0 5H22", class: "line", "stroke-dasharray": DASHES[look.linestyle], "stroke-width": look.linewidth + 0.9 });
     button.append(name);
-    button.onclick = () => page.toggle(name);
+    button.onclick = () => page.toggle(name, this.visible(name, this.chart.kind));
     button.ondblclick = () => page.alone(name, this.names());
     return button;
   }
@@ -187,7 +191,7 @@ class Figure {
       if (chart.kind !== "heat") add(svg, "path", { d: `M${at} ${area.top}V${area.bottom}`, class: "grid" });
       add(svg, "text", { x: at, y: area.bottom + 15, "text-anchor": "middle" }, text);
     }
-    const lines = named ? this.rows().map(([name, at]) => [at, name]) : ticks(chart.y, this.spans.y, 6);
+    const lines = named ? this.rows().map(([name, at]) => [at, name]) : ticks(chart.y, this.spans.y, chart.y.whole ? 10 : 6);
     const fits = Math.floor((area.left - 8) / LETTER);
     for (const [value, text] of lines) {
       const at = y.place(value);
@@ -249,7 +253,7 @@ class Figure {
       add(inner, "rect", cell).style.setProperty("--share", `${Math.round(100 * share)}%`);
       const text = known(value) ? (root ? short(value) : value.toFixed(0)) : "";
       if (wide < 8 + LETTER * text.length || step < 14 || (root && !value)) return;
-      add(inner, "text", { x: x.place(column), y: y.place(at) + 4, "text-anchor": "middle", class: share > 0.55 ? "on dark" : "on" }, text);
+      add(inner, "text", { x: x.place(column), y: y.place(at) + 4, "text-anchor": "middle", class: share > 0.5 ? "on dark" : "on" }, text);
     });
   }
 

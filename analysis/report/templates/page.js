@@ -5,7 +5,11 @@ const page = (() => {
   const kept = `report ${location.pathname}`;
   const methods = new Set(data.methods);
   const filters = ["dataset", "setting", "method"];
-  const state = { dataset: new Set(), setting: new Set(), method: new Set(), mute: new Set() };
+  const state = { dataset: new Set(), setting: new Set(), method: new Set(), mute: new Set(), show: new Set() };
+  const curves = Object.values(data.charts).filter((chart) => chart.kind === "lines");
+  const drawn = curves.flatMap((chart) => chart.panels.flatMap((panel) => panel.series));
+  const leading = new Set(drawn.filter((one) => one.leading).map((one) => one.name));
+  const quiet = new Set(drawn.map((one) => one.name).filter((name) => !leading.has(name)));  // no curves at first
   const store = {  // a browser may forbid it for pages opened from disk
     get: (name) => { try { return sessionStorage.getItem(name); } catch { return null; } },
     set: (name, value) => { try { sessionStorage.setItem(name, value); } catch { /* forgotten, then */ } },
@@ -20,21 +24,27 @@ const page = (() => {
 
   function recall() {
     const text = location.hash.startsWith("#!") ? location.hash.slice(2) : store.get(kept);
-    if (text === null) {
-      const all = Object.values(data.charts).flatMap((chart) => chart.panels.flatMap((panel) => panel.series));
-      const leading = new Set(all.filter((one) => one.leading).map((one) => one.name));
-      state.mute = new Set(all.map((one) => one.name).filter((name) => !leading.has(name)));
-      return;
-    }
-    const words = new URLSearchParams(text);
+    const words = new URLSearchParams(text || "");
     for (const name of Object.keys(state)) state[name] = new Set(words.getAll(name));
-    for (const name of state.method) state.mute.delete(name);
+    for (const name of state.method) bring(name);
+  }
+
+  function bring(name) {
+    state.mute.delete(name);
+    if (quiet.has(name)) state.show.add(name);
+  }
+
+  function hide(name) {
+    state.show.delete(name);
+    if (!quiet.has(name)) state.mute.add(name);
   }
 
   const passes = (name, value) => !state[name].size || state[name].has(value);
-  const visible = (name) => !state.mute.has(name) && (!methods.has(name) || passes("method", name));
+  const wanted = (name) => !methods.has(name) || passes("method", name);
+  const silent = (name, kind) => kind === "lines" && quiet.has(name) && !state.show.has(name);
+  const visible = (name, kind) => wanted(name) && !state.mute.has(name) && !silent(name, kind);
   const figures = [...document.querySelectorAll("figure.chart")].map(
-    (element) => new LiveFigure(element, data.charts[element.dataset.chart], visible));
+    (element) => new LiveFigure(element, data.charts[element.dataset.chart], visible, wanted));
   const byMethod = (text) => data.methods.find((name) => text === name || text.startsWith(`${name}, `));
 
   function show() {
@@ -63,11 +73,14 @@ const page = (() => {
     const { filter } = button.closest("[data-filter]").dataset;
     button.onclick = () => change(() => {
       flip(state[filter], button.dataset.value);
-      if (filter === "method") state.mute.delete(button.dataset.value);
+      if (filter === "method") bring(button.dataset.value);
     });
   }
   const all = document.getElementById("show-all");
-  if (all) all.onclick = () => change(() => { for (const name of [...filters, "mute"]) state[name].clear(); });
+  if (all) all.onclick = () => change(() => {
+    for (const name of [...filters, "mute"]) state[name].clear();
+    for (const name of quiet) state.show.add(name);
+  });
 
   recall();
   show();
@@ -80,10 +93,10 @@ const page = (() => {
     addEventListener("beforeunload", () => store.set(place, scrollY));
   }
   return {
-    toggle: (name) => change(() => flip(state.mute, name)),
+    toggle: (name, shown) => change(() => (shown ? hide(name) : bring(name))),
     alone: (name, names) => change(() => {
-      for (const other of names) state.mute.add(other);
-      state.mute.delete(name);
+      names.forEach(hide);
+      bring(name);
     }),
   };
 })();
