@@ -31,7 +31,7 @@ WITHIN = (
 def against_paper(trials: pd.DataFrame, rounds: pd.DataFrame) -> Table:
     """Return our means beside the paper's; `compare` says what is compared and what within means.
 
-    Rows of other settings stand beside the nearest printed setting, and name what differs.
+    Rows of other settings are shown beside the nearest printed setting, and name what differs.
     """
     rows = compare(metrics.runs(trials, rounds)).to_dict("records")
     several = len({row["setting"] for row in rows}) > 1
@@ -52,7 +52,7 @@ def _difference(value: float) -> Cell:
 
 
 def compare(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a (setting, label) of our runs.
+    """Return one row per (setting, label) of our runs.
 
     Columns: ours, ours_std, published, published_std (percent, ddof 1), cells (how many scenarios
     and seeds both have; 0 where settings differ, and then the means are over all of either side),
@@ -67,16 +67,16 @@ def compare(runs: pd.DataFrame) -> pd.DataFrame:
 
 @cache
 def _printed() -> Mapping[str, list[pd.DataFrame]]:
-    """Return the printed runs of each method, a frame a setting, as far as that is known.
+    """Return the printed runs of each method, one frame per setting, as far as that is known.
 
     A run that several tables print is taken from the first of them.
     """
     frame = published.runs().dropna(subset=["clients"])
     frame = frame.drop_duplicates([*SAME, *CELL, "method"])
-    found: dict[str, list[pd.DataFrame]] = {}
+    by_method: dict[str, list[pd.DataFrame]] = {}
     for (method, _), rows in frame.groupby(["method", "setting"], sort=False):
-        found.setdefault(str(method), []).append(rows)
-    return found
+        by_method.setdefault(str(method), []).append(rows)
+    return by_method
 
 
 def _row(ours: pd.DataFrame) -> dict[str, Any]:

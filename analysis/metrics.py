@@ -1,6 +1,6 @@
 """What a run achieved and what it cost, as the paper counts it.
 
-A frame of runs has one row a trial. Its columns: those of the spec, `label` (the method, with
+A frame of runs has one row per trial. Its columns: those of the spec, `label` (the method, with
 whatever tells apart its variants), `setting` (text), `status`, `accuracy` (best, percent), `last`,
 `last_ten`, `target` (percent), `cost` (to the target; empty if not reached), `cost_of` (what is
 counted), `spent` (the whole run's cost) and `speedup` (FedAvg's cost over the run's).
@@ -33,7 +33,7 @@ ORDER = (
     *("fedmr", "fedgps", "fedgps_cf"),
 )
 UNITS = {
-    "classes_per_client": ("class a client", "classes a client"),
+    "classes_per_client": ("class per client", "classes per client"),
     "clients": ("client", "clients"),
     "rounds": ("round", "rounds"),
     "local_epochs": ("local epoch", "local epochs"),
@@ -44,7 +44,7 @@ DIGITS = 9  # 100 * 0.57 is a little less than 57
 def runs(
     trials: pd.DataFrame, rounds: pd.DataFrame, target: Target = "floor", cost: Cost = "rounds"
 ) -> pd.DataFrame:
-    """Return one row a trial with its accuracies, its cost to the target and its speed-up."""
+    """Return one row per trial with its accuracies, its cost to the target and its speed-up."""
     if cost not in get_args(Cost):
         raise unknown("cost", str(cost), get_args(Cost))
     frame = trials.reset_index(drop=True)
@@ -112,8 +112,8 @@ def order(frame: pd.DataFrame) -> list[str]:
     def place(pair: tuple[str, str]) -> tuple[int, str, str]:
         return ORDER.index(pair[0]) if pair[0] in ORDER else len(ORDER), *pair
 
-    found = zip(pairs["method"], pairs["label"], strict=True)
-    return [label for _, label in sorted(found, key=place)]
+    known = zip(pairs["method"], pairs["label"], strict=True)
+    return [label for _, label in sorted(known, key=place)]
 
 
 # --- settings -------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def describe(setting: Mapping[Any, Any]) -> str:
 def text(column: str, value: Any) -> str:
     """Return one value of a setting in words."""
     if column == "sampling_rate":
-        return f"{100 * value:g}% of clients a round"
+        return f"{100 * value:g}% of clients per round"
     if column in UNITS:
         one, several = UNITS[column]
         return f"{value:g} {one if value == 1 else several}"
@@ -161,8 +161,8 @@ def targets(frame: pd.DataFrame, target: Target = "floor") -> "pd.Series[float]"
     if target not in ("floor", "exact"):
         raise UserError(f"target {target!r}: must be floor, exact or a number in percent")
     best = frame[frame["method"] == REFERENCE].groupby(CASE)["accuracy"].max()
-    found = _of_case(frame, best)
-    return found if target == "exact" else found.map(np.floor)
+    exact = _of_case(frame, best)
+    return exact if target == "exact" else exact.map(np.floor)
 
 
 def speedups(frame: pd.DataFrame) -> "pd.Series[float]":
@@ -172,8 +172,8 @@ def speedups(frame: pd.DataFrame) -> "pd.Series[float]":
 
 
 def _of_case(frame: pd.DataFrame, values: "pd.Series[Any]") -> "pd.Series[float]":
-    found = frame[CASE].merge(values.rename("value"), how="left", left_on=CASE, right_index=True)
-    return found["value"].astype(float)
+    merged = frame[CASE].merge(values.rename("value"), how="left", left_on=CASE, right_index=True)
+    return merged["value"].astype(float)
 
 
 def _spent(rounds: pd.DataFrame, cost: Cost) -> "pd.Series[float]":
@@ -206,7 +206,7 @@ def _hits(rounds: pd.DataFrame, frame: pd.DataFrame) -> Any:
 
 
 def average_seeds(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a (setting, scenario, label).
+    """Return one row per (setting, scenario, label).
 
     A seed that failed, has not finished, or is missing though other labels have it leaves the
     accuracy empty.
@@ -230,8 +230,8 @@ def _worst(statuses: "pd.Series[str]") -> str:
 def mean_std(frame: pd.DataFrame, over: Over = "scenarios") -> pd.DataFrame:
     """Return mean, std (ddof 1) and n of the accuracies.
 
-    Over scenarios (seeds averaged first) and over all runs: a row a (setting, label). Over seeds:
-    a row a (setting, scenario, label).
+    Over scenarios (seeds averaged first) and over all runs: one row per (setting, label). Over
+    seeds: one row per (setting, scenario, label).
     """
     source = average_seeds(frame) if over == "scenarios" else frame
     keys = ["setting", "scenario", "label"] if over == "seeds" else ["setting", "label"]

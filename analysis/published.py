@@ -76,8 +76,8 @@ def nemenyi() -> dict[str, Any]:
         .joinpath("published", "nemenyi.json")
         .read_text(encoding="utf-8")
     )
-    found: dict[str, Any] = json.loads(text)
-    return found
+    ranks: dict[str, Any] = json.loads(text)
+    return ranks
 
 
 def names() -> list[str]:
@@ -215,8 +215,10 @@ def _table(name: str) -> Table:
 
 def _notes(name: str) -> list[str]:
     """Return what the paper leaves out, and where it contradicts itself."""
-    found = _read("inconsistencies")
-    here = found[[name in [place[0] for place in _places(row)] for _, row in found.iterrows()]]
+    all_slips = _read("inconsistencies")
+    here = all_slips[
+        [name in [place[0] for place in _places(row)] for _, row in all_slips.iterrows()]
+    ]
     here = here[here["kind"] != "fedgps_not_best"]  # a fact, not a slip
     left_out = not_printed().get(name)
     notes = [f"Not printed: {left_out}."] if left_out else []

@@ -1,7 +1,7 @@
 """Do methods differ? Ranks, tests, effect sizes and intervals over blocks.
 
 A block is a scenario of a setting: all methods meet the same data there. Scores are a frame with
-a row a block and a column a method, made by `scores`; higher is better.
+one row per block and one column per method, made by `scores`; higher is better.
 """
 
 import math
@@ -59,7 +59,7 @@ class Interval(NamedTuple):
 def scores(
     runs: pd.DataFrame, value: str = "accuracy", failed: Literal["refuse", "last"] = "refuse"
 ) -> pd.DataFrame:
-    """Return a row a block (setting, scenario) and a column a label, seeds averaged first.
+    """Return one row per block (setting, scenario) and one column per label; seeds are averaged.
 
     Every label must have run in every case. A failed run is refused, or ("last") scored -inf.
     """
@@ -85,8 +85,8 @@ def _complete(runs: pd.DataFrame) -> None:
         raise UserError("there are no runs to compare; let some trials finish")
     cases = runs[metrics.CASE].drop_duplicates()
     wanted = cases.merge(runs[["label"]].drop_duplicates(), how="cross")
-    found = wanted.merge(runs[[*metrics.CASE, "label"]], how="left", indicator=True)
-    missing = found[found["_merge"] == "left_only"]
+    merged = wanted.merge(runs[[*metrics.CASE, "label"]], how="left", indicator=True)
+    missing = merged[merged["_merge"] == "left_only"]
     if len(missing):
         raise UserError(
             f"{len(missing)} runs are missing: {_listed(missing)}; run them, or leave out these"
@@ -158,8 +158,8 @@ def _friedman(ranks: pd.DataFrame) -> tuple[float, float]:
     """Return chi-squared corrected for ties, and its p-value; 0 and 1 where all is a tie."""
     if (ranks.nunique(axis=1) == 1).all():
         return 0.0, 1.0
-    found = stats.friedmanchisquare(*(ranks[name] for name in ranks))
-    return float(found.statistic), float(found.pvalue)
+    test = stats.friedmanchisquare(*(ranks[name] for name in ranks))
+    return float(test.statistic), float(test.pvalue)
 
 
 def _iman_davenport(chi2: float, blocks: int, methods: int) -> tuple[float, tuple[int, int]]:
@@ -311,10 +311,10 @@ def bootstrap_interval(
     if np.ptp(values) == 0:
         return Interval(float(values[0]), float(values[0]))
     rng = seeds.stream(seed, f"bootstrap {name}")
-    found = stats.bootstrap(
+    interval = stats.bootstrap(
         (values,), np.mean, n_resamples=RESAMPLES, confidence_level=level, rng=rng
     ).confidence_interval
-    return Interval(float(found.low), float(found.high))
+    return Interval(float(interval.low), float(interval.high))
 
 
 def _pair_caveats(blocks: int, tests: int) -> list[str]:

@@ -38,7 +38,7 @@ def markdown(text: str) -> str:
 
 
 def inline_markdown(text: str) -> str:
-    """Return text that may stand anywhere but at the start of a line, such as in a table."""
+    """Return text for anywhere but the start of a line, such as a cell of a table."""
     plain = MARKDOWN.sub(r"\\\1", one_line(text)).translate(ENTITIES)
     return LINK.sub(lambda found: r":\/\/" if found[1] else rf"{found[2][:-1]}\.", plain)
 

@@ -66,10 +66,10 @@ def bound_terms(clients: pd.DataFrame) -> Chart:
     return Chart("dots", (Panel("", tuple(series)),), x, Axis("method", tuple(names)), note)
 
 
-def _spread(found: pd.DataFrame) -> tuple[list[float], list[float], list[float], list[float]]:
+def _spread(stats: pd.DataFrame) -> tuple[list[float], list[float], list[float], list[float]]:
     """Return values, rows, lowest and highest."""
-    rows = [float(row) for row in range(len(found))]
-    return list(found["mean"]), rows, list(found["min"]), list(found["max"])
+    rows = [float(row) for row in range(len(stats))]
+    return list(stats["mean"]), rows, list(stats["min"]), list(stats["max"])
 
 
 def bound_shares(clients: pd.DataFrame) -> Chart:

@@ -42,9 +42,9 @@ def scored(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def leading(scores: "pd.Series[float]", labels: "pd.Series[str]", top: int) -> list[str]:
-    """Return the labels with the best mean score, and FedAvg and ours wherever they stand.
+    """Return the labels with the best mean score, and FedAvg and ours in any case.
 
-    Of many variants of FedAvg or of ours, the best ones stand for all.
+    Of many variants of FedAvg or of ours, only the best ones are taken.
     """
     order = ranked(scores, labels)
     ours = [label for label in order if method_of(label) in OURS][:top]

@@ -47,8 +47,8 @@ def write(
 
     formulas: what each method should send up and down, for the table of bytes, if not known here.
     """
-    found = build(folders, against, theory, FORMULAS if formulas is None else formulas, tell)
-    return publish(found, out, tell)
+    made = build(folders, against, theory, FORMULAS if formulas is None else formulas, tell)
+    return publish(made, out, tell)
 
 
 def write_following(

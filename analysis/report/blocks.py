@@ -62,7 +62,7 @@ Block = Text | Points | Code | Shown | Picture
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands under it; of one data set, if it shows one setting."""
+    """A heading and the blocks below it; of one data set, if it shows one setting."""
 
     title: str
     slug: str

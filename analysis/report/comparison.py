@@ -103,29 +103,29 @@ def statistics_blocks(runs: pd.DataFrame, slug: str) -> list[Block]:
 
 def _ranking(scores: pd.DataFrame, slug: str) -> list[Block]:
     try:
-        found = statistics.ranking(scores)
+        ranking = statistics.ranking(scores)
     except UserError as problem:
         return [Text(f"No ranking: {problem}.")]
-    chart, diagram = figures.average_ranks({"": found}), partial(_diagram, found)
+    chart, diagram = figures.average_ranks({"": ranking}), partial(_diagram, ranking)
     picture = Picture(f"{slug}-critical-difference", chart, RANKS, diagram)
-    return [picture, *points(ranking_sentences(found))]
+    return [picture, *points(ranking_sentences(ranking))]
 
 
-def _diagram(found: statistics.Ranking) -> Figure:
-    return figures.critical_difference({"": found})
+def _diagram(ranking: statistics.Ranking) -> Figure:
+    return figures.critical_difference({"": ranking})
 
 
-def ranking_sentences(found: statistics.Ranking) -> list[str]:
+def ranking_sentences(ranking: statistics.Ranking) -> list[str]:
     """Return what the tests of a ranking say, and what they cannot say."""
-    apart = found.pairs[found.pairs["significant"]]
+    apart = ranking.pairs[ranking.pairs["significant"]]
     listed = "; ".join(f"{row.better} from {row.worse}" for row in apart.itertuples())
     return [
-        f"Friedman: chi-squared {found.chi2:.2f} with {found.df} degrees of freedom,"
-        f" p = {found.p_value:.2g}. Iman and Davenport: F = {found.iman_davenport_f:.2f},"
-        f" p = {found.iman_davenport_p:.2g}.",
-        f"Nemenyi at {found.alpha:g}: {len(apart)} of {len(found.pairs)} pairs are told apart"
+        f"Friedman: chi-squared {ranking.chi2:.2f} with {ranking.df} degrees of freedom,"
+        f" p = {ranking.p_value:.2g}. Iman and Davenport: F = {ranking.iman_davenport_f:.2f},"
+        f" p = {ranking.iman_davenport_p:.2g}.",
+        f"Nemenyi at {ranking.alpha:g}: {len(apart)} of {len(ranking.pairs)} pairs are told apart"
         + (f": {listed}." if listed else "."),
-        *found.caveats,
+        *ranking.caveats,
     ]
 
 

@@ -42,7 +42,7 @@ def against_section(frames: Frames) -> Section:
 def theory_section(folders: Sequence[Path]) -> Section:
     """Return the terms of Theorem 4.1 and the condition of the path, where they were measured."""
     try:
-        found = theory.read(*folders)
+        measured = theory.read(*folders)
     except UserError as problem:
         return Section("Theory", "theory", [Text(f"{problem}; {HOW_TO_MEASURE}.")])
     blocks: list[Block] = [
@@ -54,20 +54,20 @@ def theory_section(folders: Sequence[Path]) -> Section:
         *drawn(
             "theory-distances",
             "Theorem 4.1: the three distances of its bound.",
-            partial(theory.bound_terms, found.clients),
+            partial(theory.bound_terms, measured.clients),
         ),
         *drawn(
             "theory-bound",
             "Theorem 4.1: which part of its bound the gap of each client takes up.",
-            partial(theory.bound_shares, found.clients),
+            partial(theory.bound_shares, measured.clients),
         ),
-        Shown("theory-terms", terms_table(found.clients)),
+        Shown("theory-terms", terms_table(measured.clients)),
         *drawn(
             "theory-path",
             "Path condition: the norm against lambda, from the extreme eigenvalues of H.",
-            partial(theory.path_condition, found.curvature),
+            partial(theory.path_condition, measured.curvature),
         ),
-        Shown("theory-curvature", curvature_table(found.curvature)),
+        Shown("theory-curvature", curvature_table(measured.curvature)),
         *points(
             [
                 "Distances are exact for the samples drawn, and larger than those of the whole"

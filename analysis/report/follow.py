@@ -9,7 +9,7 @@ from fedgps_ray.errors import UserError
 
 SECONDS = 3.0  # between two looks at the folders
 RELOAD = 5  # seconds after which the page in the browser loads itself again
-SHARE = 10  # writing takes at most one part in so many of the time
+SHARE = 5  # writing takes at most one part in so many of the time
 LIVE = "live.json"
 WATCHED = ("experiment.json", LIVE, "trials/*/trial.json", "trials/*/rounds.parquet")
 WAITING = ("running", "new")  # of a trial that is not part of a sweep

@@ -45,7 +45,7 @@ def publish(report: Report, out: Path, tell: Callable[[str], None]) -> Path:
 
 def _no_links(out: Path) -> None:
     """Refuse a folder whose parts lead elsewhere: a stranger may have put links there."""
-    for path in (out / "tables", out / "figures"):
+    for path in (out, out / "tables", out / "figures"):
         if path.is_symlink():
             raise UserError(f"{path} is a link to another place; remove it or use another --out")
 

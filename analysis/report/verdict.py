@@ -61,13 +61,13 @@ def judge(runs: pd.DataFrame) -> list[str]:
     by_setting = {titles[name]: compare(part) for name, part in parts.items()}
     lines = [_leaders(by_setting), *sentences(compare(runs))]
     shown = list(by_setting.items())[:SHOWN]
-    return [*lines, *(f"{title}: {sentences(found)[0]}" for title, found in shown)]
+    return [*lines, *(f"{title}: {sentences(results)[0]}" for title, results in shown)]
 
 
 def _leaders(by_setting: Mapping[str, Comparison]) -> str:
     """Return who leads in how many settings."""
-    found = [ranked(one).index[0] for one in by_setting.values() if one.scores.shape[1] > 1]
-    counts = Counter(map(str, found)).most_common()
+    leaders = [ranked(one).index[0] for one in by_setting.values() if one.scores.shape[1] > 1]
+    counts = Counter(map(str, leaders)).most_common()
     if not counts:
         return f"None of the {len(by_setting)} settings has two methods with results yet."
     (first, most), *rest = counts
@@ -118,9 +118,9 @@ def _shared(table: pd.DataFrame) -> pd.DataFrame:
 # --- numbers --------------------------------------------------------------------------------------
 
 
-def ranked(found: Comparison) -> "pd.Series[float]":
+def ranked(results: Comparison) -> "pd.Series[float]":
     """Return the mean accuracy of each method, the best first."""
-    return found.scores.mean().round(metrics.DIGITS).sort_values(ascending=False, kind="stable")
+    return results.scores.mean().round(metrics.DIGITS).sort_values(ascending=False, kind="stable")
 
 
 def gap(differences: Sequence[float], comparisons: int) -> Gap:
@@ -140,60 +140,61 @@ def _reach(std: float, count: int, comparisons: int) -> float:
     return float(stats.t.ppf(quantile, count - 1)) * std / math.sqrt(count)
 
 
-def blocks_needed(found: Gap, comparisons: int) -> int | None:
+def blocks_needed(lead: Gap, comparisons: int) -> int | None:
     """Return how many blocks would separate means this far apart; None if more than MOST."""
-    if found.mean <= 0:
+    if lead.mean <= 0:
         return None
-    enough = (n for n in range(2, MOST + 1) if _reach(found.std, n, comparisons) < found.mean)
+    enough = (n for n in range(2, MOST + 1) if _reach(lead.std, n, comparisons) < lead.mean)
     return next(enough, None)
 
 
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def sentences(found: Comparison) -> list[str]:
+def sentences(results: Comparison) -> list[str]:
     """Return what a comparison says, the most important first."""
-    methods = found.scores.shape[1]
+    methods = results.scores.shape[1]
     if methods == 0:
-        return [_nothing(found), *_left_out(found)]
+        return [_nothing(results), *_left_out(results)]
     if methods == 1:
-        return [_alone(found), *_left_out(found)]
-    order = ranked(found)
+        return [_alone(results), *_left_out(results)]
+    order = ranked(results)
     leader, *others = (str(name) for name in order.index)
     gaps = {
-        name: gap(list(found.scores[leader] - found.scores[name]), len(others)) for name in others
+        name: gap(list(results.scores[leader] - results.scores[name]), len(others))
+        for name in others
     }
-    lines = [_lead(found, order, gaps), _certainty(found, leader, gaps), _needed(found, gaps)]
-    return [*filter(None, lines), *_one_scenario(found), *_left_out(found)]
+    lines = [_lead(results, order, gaps), _certainty(results, leader, gaps), _needed(results, gaps)]
+    return [*filter(None, lines), *_one_scenario(results), *_left_out(results)]
 
 
-def _nothing(found: Comparison) -> str:
-    if found.failed:
+def _nothing(results: Comparison) -> str:
+    if results.failed:
         return "No method has a result to compare: every one has runs that diverged or failed."
     return "No trial has finished yet, so nobody leads."
 
 
-def _alone(found: Comparison) -> str:
-    name, score = str(found.scores.columns[0]), float(found.scores.iloc[:, 0].mean())
+def _alone(results: Comparison) -> str:
+    name, score = str(results.scores.columns[0]), float(results.scores.iloc[:, 0].mean())
     return (
-        f"Only {name} can be judged: {score:.2f}% on average over {_basis(found)}. Saying who leads"
-        " takes a second method."
+        f"Only {name} can be judged: {score:.2f}% on average over {_basis(results)}. Saying who"
+        " leads takes a second method."
     )
 
 
-def _lead(found: Comparison, order: "pd.Series[float]", gaps: Mapping[str, Gap]) -> str:
+def _lead(results: Comparison, order: "pd.Series[float]", gaps: Mapping[str, Gap]) -> str:
     """Return who leads, by how much and with which interval."""
     leader, second = str(order.index[0]), next(iter(gaps))
     if gaps[second].mean == 0:
         tied = [name for name in order.index if order[name] == order.iloc[0]]
-        return f"{_listed(tied)} share the lead with {order.iloc[0]:.2f}% over {_basis(found)}."
+        return f"{_listed(tied)} share the lead with {order.iloc[0]:.2f}% over {_basis(results)}."
     first = gaps[second]
     interval = ""
-    if len(found.scores) > 1:
+    if len(results.scores) > 1:
         corrected = f", corrected for {len(gaps)} comparisons" if len(gaps) > 1 else ""
         interval = (
             f" (95% interval {first.low:+.2f} to {first.high:+.2f}, paired over"
-            f" {_count(found)}{corrected})"
+            f" {_count(results)}{corrected})"
         )
     return (
         f"{leader} leads with {order.iloc[0]:.2f}%, {first.mean:.2f} percentage points ahead of"
@@ -201,50 +202,50 @@ def _lead(found: Comparison, order: "pd.Series[float]", gaps: Mapping[str, Gap])
     )
 
 
-def _certainty(found: Comparison, leader: str, gaps: Mapping[str, Gap]) -> str:
+def _certainty(results: Comparison, leader: str, gaps: Mapping[str, Gap]) -> str:
     """Return from whom the leader can be told apart."""
-    if len(found.scores) < 2:
+    if len(results.scores) < 2:
         return "With one run per method there is no spread to judge by: this may be chance."
     clear = [name for name, one in gaps.items() if one.clear]
     unclear = [name for name in gaps if name not in clear]
-    basis = f"judging by {_basis(found)}"
+    basis = f"judging by {_basis(results)}"
     if gaps[next(iter(gaps))].mean == 0:
         return f"Nothing separates them, {basis}."
     if not unclear:
-        return f"The lead is distinguishable from chance, {basis}{_too_few_for_ranks(found)}."
+        return f"The lead is distinguishable from chance, {basis}{_too_few_for_ranks(results)}."
     told = f"The lead over {_listed(unclear)} is not distinguishable from chance, {basis}"
     return f"{told}; the lead over {_listed(clear)} is." if clear else f"{told}."
 
 
-def _too_few_for_ranks(found: Comparison) -> str:
-    if len(found.scores) >= RANK_TEST_BLOCKS:
+def _too_few_for_ranks(results: Comparison) -> str:
+    if len(results.scores) >= RANK_TEST_BLOCKS:
         return ""
     return f" (a rank test could confirm that from {RANK_TEST_BLOCKS} on)"
 
 
-def _needed(found: Comparison, gaps: Mapping[str, Gap]) -> str:
+def _needed(results: Comparison, gaps: Mapping[str, Gap]) -> str:
     """Return what it would take to tell the leader from the next."""
     second, first = next(iter(gaps.items()))
-    if len(found.scores) < 2:
+    if len(results.scores) < 2:
         return FEW
     if first.clear or first.mean == 0:
         return ""
     count = blocks_needed(first, len(gaps))
     if count is None:
-        return f"Not even {MOST} {found.unit}s would tell it from {second}: treat them as equal."
-    ranks = _rank_blocks(found, second)
+        return f"Not even {MOST} {results.unit}s would tell it from {second}: treat them as equal."
+    ranks = _rank_blocks(results, second)
     by_rank = f"; a test on ranks alone (Nemenyi) would take about {ranks}" if ranks else ""
     return (
-        f"If the gap and its spread stay as they are, about {count} {found.unit}s would tell it"
-        f" from {second} (there are {len(found.scores)}){by_rank}."
+        f"If the gap and its spread stay as they are, about {count} {results.unit}s would tell it"
+        f" from {second} (there are {len(results.scores)}){by_rank}."
     )
 
 
-def _rank_blocks(found: Comparison, second: str) -> int | None:
+def _rank_blocks(results: Comparison, second: str) -> int | None:
     """Return how many blocks bring Nemenyi's critical difference down to the ranks' difference."""
-    methods = found.scores.shape[1]
-    ranks = found.scores.rank(axis=1, ascending=False).mean()
-    apart = float(ranks[second] - ranks[ranked(found).index[0]])
+    methods = results.scores.shape[1]
+    ranks = results.scores.rank(axis=1, ascending=False).mean()
+    apart = float(ranks[second] - ranks[ranked(results).index[0]])
     if methods < 3 or apart <= 0:
         return None
     q = float(stats.studentized_range.ppf(LEVEL, methods, math.inf)) / math.sqrt(2)
@@ -252,36 +253,38 @@ def _rank_blocks(found: Comparison, second: str) -> int | None:
     return count if count <= MOST else None
 
 
-def _one_scenario(found: Comparison) -> list[str]:
-    if found.unit == "seed" and len(found.scores) > 1:
+def _one_scenario(results: Comparison) -> list[str]:
+    if results.unit == "seed" and len(results.scores) > 1:
         return ["All runs share one scenario, so this says nothing about other partitions."]
     return []
 
 
-def _left_out(found: Comparison) -> list[str]:
+def _left_out(results: Comparison) -> list[str]:
     """Return which methods and cases the verdict does not rest on."""
     lines = [
         f"{name} is not ranked: {f'{bad} of its {total} runs' if total > 1 else 'its only run'}"
         " diverged or failed."
-        for name, (bad, total) in found.failed.items()
+        for name, (bad, total) in results.failed.items()
     ]
-    if found.unfinished:
-        verb = "is" if len(found.unfinished) == 1 else "are"
-        lines.append(f"{_listed(found.unfinished)} {verb} not ranked: too few runs have finished.")
-    done, total = found.cases
+    if results.unfinished:
+        verb = "is" if len(results.unfinished) == 1 else "are"
+        lines.append(
+            f"{_listed(results.unfinished)} {verb} not ranked: too few runs have finished."
+        )
+    done, total = results.cases
     if 0 < done < total:
         lines.append(f"This rests on {done} of {total} cases: the others are not finished by all.")
     return lines
 
 
-def _basis(found: Comparison) -> str:
-    seeds = f" with {found.seeds} seeds each" if found.seeds > 1 else ""
-    return f"{_count(found)}{seeds}"
+def _basis(results: Comparison) -> str:
+    seeds = f" with {results.seeds} seeds each" if results.seeds > 1 else ""
+    return f"{_count(results)}{seeds}"
 
 
-def _count(found: Comparison) -> str:
-    blocks = several(len(found.scores), found.unit)
-    settings = found.scores.index.get_level_values("setting").nunique()
+def _count(results: Comparison) -> str:
+    blocks = several(len(results.scores), results.unit)
+    settings = results.scores.index.get_level_values("setting").nunique()
     return f"{blocks} of {settings} settings" if settings > 1 else blocks
 
 

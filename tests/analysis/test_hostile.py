@@ -200,8 +200,10 @@ def test_links_out_of_the_report_are_refused(folder, tmp_path):
     out.mkdir()
     elsewhere.mkdir()
     (out / "tables").symlink_to(elsewhere)
-    with pytest.raises(UserError, match="is a link to another place"):
-        report.write([folder], out)
+    (folder / "report").symlink_to(elsewhere)
+    for place in (out, folder / "report"):
+        with pytest.raises(UserError, match="is a link to another place"):
+            report.write([folder], place)
     assert list(elsewhere.iterdir()) == []
 
 

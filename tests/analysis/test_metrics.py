@@ -236,12 +236,12 @@ def test_a_setting_is_all_but_method_scenario_and_seed():
 
 def test_a_setting_in_words():
     assert metrics.describe(SETTINGS) == (
-        "digits, cnn, dirichlet, alpha 0.1, 10 clients, 50% of clients a round, 4 rounds,"
+        "digits, cnn, dirichlet, alpha 0.1, 10 clients, 50% of clients per round, 4 rounds,"
         " 1 local epoch, batch size 64"
     )
     by_class = {"partition": "classes", "alpha": None, "classes_per_client": 2, "local_epochs": 11}
     text = metrics.describe({**SETTINGS, **by_class})
-    assert "classes, 2 classes a client, 10 clients" in text
+    assert "classes, 2 classes per client, 10 clients" in text
     assert "11 local epochs" in text
 
 

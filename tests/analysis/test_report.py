@@ -4,6 +4,8 @@ import json
 import re
 import shlex
 import subprocess
+import sys
+import time
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -174,7 +176,7 @@ def test_several_settings_have_a_section_each_and_one_across(tmp_path, folder_ma
         folder_maker(tmp_path, CEILINGS, rounds=5, sampling_rate=rate)
     made = build(tmp_path)
     titles = [section.title for section in made.sections]
-    assert titles[:3] == ["Across settings", "20% of clients a round", "50% of clients a round"]
+    assert titles[:3] == ["Across settings", "20% of clients per round", "50% of clients per round"]
     assert [one.name for one in made.filters] == ["setting", "method"]
     assert made.verdict[0].startswith("Of 2 settings, FedGPS leads in 2.")
     names = [block.name for block in of_kind(made, Picture)]
@@ -422,6 +424,30 @@ def test_a_folder_that_has_no_trials_yet_is_waited_for(tmp_path):
 
     keep_writing([tmp_path], write, told.append, pause)
     assert told == ["waiting: no trials in there"]
+
+
+def test_the_command_follows_a_sweep_to_its_end(tmp_path, trial_maker):
+    trial_maker(tmp_path, method="fedavg", rounds=2)
+    live, page = tmp_path / "live.json", tmp_path / "report" / "report.html"
+    live.write_text(json.dumps({"ended": None}))
+    command = [Path(sys.executable).with_name("fedgps-ray"), "report", tmp_path, "--follow"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        waited_for(lambda: page.exists() and "Only FedAvg" in page.read_text())
+        assert "http-equiv" in page.read_text()
+        trial_maker(tmp_path, 0.9, method="fedgps", rounds=2)
+        live.write_text(json.dumps({"ended": 1.0}))
+        told, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert f"open in a browser: {page}" in told.replace("\n", "")
+    assert "FedGPS leads" in page.read_text()
+    assert "http-equiv" not in page.read_text()
+
+
+def waited_for(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize(

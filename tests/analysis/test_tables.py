@@ -228,7 +228,7 @@ def test_methods_by_a_column_of_the_setting():
         ["fedgps", "71.00 ± 1.41", "—"],
     ]
     assert table.notes[0] == (
-        "All: digits, cnn, dirichlet, alpha 0.1, 50% of clients a round, 1 local epoch,"
+        "All: digits, cnn, dirichlet, alpha 0.1, 50% of clients per round, 1 local epoch,"
         " batch size 64."
     )
 
