@@ -122,8 +122,8 @@ def to_html(table: Table) -> str:
     return "\n".join(
         [
             "<figure>",
-            f"<table>\n<caption>{escape(table.title)}</caption>",
-            f"<thead>\n{head}\n</thead>\n<tbody>\n{body}\n</tbody>\n</table>",
+            f'<div class="scroll">\n<table>\n<caption>{escape(table.title)}</caption>',
+            f"<thead>\n{head}\n</thead>\n<tbody>\n{body}\n</tbody>\n</table>\n</div>",
             f"<figcaption><ul>{notes}</ul></figcaption>" if notes else "",
             "</figure>\n",
         ]

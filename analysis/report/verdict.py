@@ -54,7 +54,7 @@ class Gap(NamedTuple):
 
 def judge(runs: pd.DataFrame) -> list[str]:
     """Return the verdict on a frame of runs (see metrics) in sentences."""
-    parts = dict(metrics.settings(runs))
+    parts = dict(metrics.settings(runs.sort_values(metrics.SETTING)))
     if len(parts) < 2:
         return sentences(compare(runs))
     titles = headings(runs)

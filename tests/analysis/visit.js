@@ -23,7 +23,7 @@ const mouse = (kind, x, y) => {
 const empty = () => all("figure.chart").filter((one) => !one.querySelector(".series, .cell"));
 const room = document.documentElement.clientWidth;  // without the scroll bar
 const wide = () => all("body *").filter((one) => {
-  const scrolls = one.closest(".table, pre"), clipped = one.closest("clipPath, g[clip-path]");
+  const scrolls = one.closest(".scroll, pre"), clipped = one.closest("clipPath, g[clip-path]");
   return !scrolls && !clipped && one.getBoundingClientRect().right > room + 1;
 });
 const cut = () => all(".chart svg text").filter((text) => {

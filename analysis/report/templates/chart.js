@@ -217,9 +217,10 @@ class Figure {
     const group = add(view.inner, "g", { class: "series", "data-name": one.name });
     group.style.setProperty("--c", one.look.color);
     if (this.chart.kind === "dots") return this.dots(view, group, one, at, count);
-    const xs = one.x.map(view.x.place), ys = one.y.map((v) => (known(v) ? view.y.place(v) : null));
-    const points = xs.map((px, n) => [px, ys[n]]).filter(([, py]) => py !== null);
     const marks = this.chart.kind === "marks";
+    const shift = marks && one.low ? 5 * (at - (count - 1) / 2) : 0;  // error bars beside each other
+    const xs = one.x.map((v) => view.x.place(v) + shift), ys = one.y.map((v) => (known(v) ? view.y.place(v) : null));
+    const points = xs.map((px, n) => [px, ys[n]]).filter(([, py]) => py !== null);
     const ends = one.low ? one.low.map((v, n) => [xs[n], view.y.place(v), view.y.place(one.high[n])]) : [];
     if (marks) for (const [px, a, b] of ends) add(group, "path", { d: `M${px} ${a}V${b}`, class: "range" });
     else if (ends.length) {
