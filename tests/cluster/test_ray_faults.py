@@ -66,7 +66,7 @@ def test_actor_that_stops_while_it_is_set_up_is_replaced(
     options = {"folder": str(tmp_path), "owner": os.getpid()}
     spec = tiny_spec({"name": "stops_early", **options})
     soon = {"hang_seconds": 20.0, "set_up_hang_seconds": 20.0}  # its successor has to start in it
-    rows = numbers(on_actors(spec, actors, **soon))
+    rows = numbers(on_actors(spec, actors, **soon, next_actor_seconds=100.0))
     assert rows == numbers(in_process(tiny_spec("fedgps_cf")))
     until(lambda: not is_alive(int((tmp_path / "stopped").read_text())))
 
