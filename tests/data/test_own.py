@@ -280,7 +280,7 @@ def test_a_folder_is_known_by_its_content_and_not_by_its_place(tmp_path):
     changed = datasets.own_table(path)
     assert changed["sha256"] != known["sha256"]
     spec, files = datasets.parse(known), {known["sha256"]: str(path)}
-    with refused(f"{path} is not what the trial was made with"):
+    with refused(f"{path} is not the folder the trial was made with"):
         datasets.load(spec, datasets.Source(files=files))
 
 
