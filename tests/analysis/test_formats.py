@@ -28,11 +28,11 @@ NASTY = r"\ { } $ & # % ^ _ ~ < > | ± — … † ≤"
 
 def test_markdown():
     assert to_markdown(TABLE).splitlines()[:6] == [
-        r"### 10% & \<more\>",
+        r"### 10% &amp; &lt;more&gt;",
         "",
-        r"| method | top, ACC | top, ROUND | \<i\>, x |",
+        r"| method | top, ACC | top, ROUND | &lt;i&gt;, x |",
         "| --- | ---: | ---: | ---: |",
-        r"| a\_b \[red\] | <u>1.50 ± 0.10</u> | \>500 | 1.00 † |",
+        r"| a\_b \[red\] | *1.50 ± 0.10* | &gt;500 | 1.00 † |",
         r"| c\|d | **2.50** | — | … |",
     ]
     assert to_markdown(TABLE).splitlines()[7] == r"- note\_1"
