@@ -15,6 +15,7 @@ import pandas as pd
 
 from fedgps_ray.analysis.names import published_name
 from fedgps_ray.errors import UserError, unknown
+from fedgps_ray.titles import TITLES
 
 Cost = Literal["rounds", "bytes", "bytes_up", "bytes_down", "gradient_evaluations", "seconds"]
 Target = Literal["floor", "exact"] | float
@@ -27,11 +28,7 @@ SETTING = [
 CASE = ["setting", "scenario", "seed"]  # what all methods of a comparison share
 FAILED = ("diverged", "failed")  # the paper's "-"
 REFERENCE = "fedavg"
-ORDER = (
-    *("centralized", "fedavg", "fedavgm", "fedprox", "scaffold", "ccvr", "vhl", "fedasam"),
-    *("fedexp", "feddecorr", "feddisco", "fedinit", "fedlesam", "nucfl", "fedadam", "delta_sgd"),
-    *("fedmr", "fedgps", "fedgps_cf"),
-)
+ORDER = ("centralized", *(name for name in TITLES if name != "centralized"))
 UNITS = {
     "classes_per_client": ("class per client", "classes per client"),
     "clients": ("client", "clients"),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgps_ray import tensors
+from fedgps_ray.errors import UserError
 from fedgps_ray.tensors import Params, Piece, Update
 
 LAYOUT = tensors.pieces([("a", (2, 3)), ("b", ()), ("c", (4,))])
@@ -17,6 +18,25 @@ SHAPES = st.lists(st.lists(st.integers(0, 4), max_size=3), max_size=6)
 
 def vector(*values, dtype=torch.float64):
     return torch.tensor(values, dtype=dtype)
+
+
+# --- heads ----------------------------------------------------------------------------------------
+
+
+def test_the_head_is_told_by_its_role():
+    named = tensors.pieces([("body.weight", (2, 2)), ("fc.weight", (3, 2)), ("fc.bias", (3,))])
+    layout = tensors.Layout(named, (), "fc")
+    assert (layout.head_weight, layout.head_bias) == (named[1], named[2])
+
+
+@pytest.mark.parametrize("head", ["head", "norm", None])
+def test_a_layout_without_a_linear_head_says_so(head):
+    layout = tensors.Layout(
+        tensors.pieces([("norm.weight", (2,)), ("None.weights", (2, 2))]), (), head
+    )
+    assert layout.head_bias is None
+    with pytest.raises(UserError, match="output comes from a linear layer"):
+        _ = layout.head_weight
 
 
 # --- layout ---------------------------------------------------------------------------------------

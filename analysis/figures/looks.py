@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from itertools import cycle, product
 from typing import NamedTuple
 
-from fedgps_ray.analysis.names import KNOWN
+from fedgps_ray.titles import TITLES
 
-OURS = (KNOWN["fedgps"].name, KNOWN["fedgps_cf"].name)
-REFERENCE = KNOWN["fedavg"].name
+OURS = (TITLES["fedgps"], TITLES["fedgps_cf"])
+REFERENCE = TITLES["fedavg"]
 OWN_COLOURS = {OURS[0]: "#D55E00", OURS[1]: "#0072B2", REFERENCE: "#000000"}
 COLOURS = (  # the muted scheme of Paul Tol; above: Okabe and Ito
     *("#117733", "#CC6677", "#88CCEE", "#AA4499", "#999933"),

@@ -10,13 +10,13 @@ from typing import Any
 import pandas as pd
 
 from fedgps_ray.analysis import metrics, tables
-from fedgps_ray.analysis.load import ENDED
 from fedgps_ray.analysis.names import published_name
 from fedgps_ray.analysis.report.blocks import Block, Code, Section, Shown, Text, points
 from fedgps_ray.analysis.report.frames import Frames
 from fedgps_ray.analysis.tables import Cell, Column, Head, Table, assemble
 from fedgps_ray.errors import UserError
 from fedgps_ray.results import schema
+from fedgps_ray.results.schema import ENDED
 
 ONLY_SETTING = "Comparison"  # the heading where there are no others
 LISTED = 40  # lines of a list; more are counted

@@ -1,22 +1,35 @@
 """The one place that knows all models."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
 
 from fedgps_ray.errors import UserError, unknown
 from fedgps_ray.models.base import Model
 from fedgps_ray.models.init import initialise
+from fedgps_ray.models.outside import Adapted, Outside, Recipe
 from fedgps_ray.models.resnet import resnet18, resnet50
+from fedgps_ray.models.signature import Shape, Sizes
 from fedgps_ray.models.small import cnn, convnet, mlp
 from fedgps_ray.models.vit import vit
 
-__all__ = ["MODELS", "Architecture", "Model", "build", "initialise"]
+__all__ = [
+    "MODELS",
+    "Architecture",
+    "Model",
+    "Outside",
+    "build",
+    "check_takes_tokens",
+    "initialise",
+]
 
 
 class Architecture(NamedTuple):
     """How to make a model, the smallest image side it takes, and a line about it."""
 
-    make: Callable[[tuple[int, int, int], int], Model]
+    make: Callable[[Any, int], Model]
     min_side: int
     explanation: str
 
@@ -31,16 +44,48 @@ MODELS: dict[str, Architecture] = {
 }
 
 
-def build(name: str, image_shape: tuple[int, int, int], num_outputs: int) -> Model:
-    """Return a model for images of (channels, height, width); its values are still to be drawn."""
-    if name not in MODELS:
-        raise unknown("model", name, MODELS)
-    architecture = MODELS[name]
-    _, height, width = image_shape
-    if min(height, width) < architecture.min_side:
-        side = architecture.min_side
+def check_takes_tokens(model: str | Outside) -> None:
+    """Refuse models that calculate with their input: tokens need an embedding first."""
+    if not isinstance(model, Outside):
+        raise UserError(
+            f"model '{model}' takes numbers, and the data set holds tokens: use a model of your own"
+            ' with an embedding, or layout "features" if these are numbers to calculate with'
+        )
+
+
+def build(
+    model: str | Outside,
+    image_shape: Shape,
+    num_outputs: int,
+    rng: np.random.Generator | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Model:
+    """Return a model for inputs of a shape, (channels, height, width) for images.
+
+    A built-in model has no values yet. A network from outside has its values from rng, on the CPU;
+    what is not trained in it stays so. Its inputs are of dtype: whole numbers are tokens.
+    """
+    if isinstance(model, Outside):
+        return Adapted(Recipe(model, Sizes(tuple(image_shape), num_outputs), dtype), rng)
+    if model not in MODELS:
+        raise unknown("model", model, MODELS)
+    if model == "mlp":
+        return mlp(image_shape, num_outputs)
+    return MODELS[model].make(_checked(model, image_shape), num_outputs)
+
+
+def _checked(name: str, shape: Shape) -> tuple[int, int, int]:
+    if len(shape) != 3:
+        told = "x".join(str(extent) for extent in shape)
+        raise UserError(
+            f"model '{name}' needs images, the data set has examples of shape {told};"
+            " choose another model, such as 'mlp'"
+        )
+    channels, height, width = shape
+    side = MODELS[name].min_side
+    if min(height, width) < side:
         raise UserError(
             f"model '{name}' needs images of at least {side}x{side} pixels,"
             f" the data set has {height}x{width}; choose another model, such as 'mlp'"
         )
-    return architecture.make(image_shape, num_outputs)
+    return channels, height, width

@@ -6,12 +6,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedgps_ray.models.outside import Adapted
 from fedgps_ray.models.vit import Positions
 
 
 @torch.no_grad()
 def initialise(model: nn.Module, rng: np.random.Generator) -> None:
-    """Fill every parameter and buffer in place, module by module; equal on every device."""
+    """Fill every parameter and buffer in place, module by module; equal on every device.
+
+    A network from outside is made once more, and its values are taken over.
+    """
+    if isinstance(model, Adapted):
+        model.initialise(rng)
+        return
     generator = torch.Generator("cpu").manual_seed(int(rng.integers(2**63)))
     for module in model.modules():
         _fill(module, generator)

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from fedgps_ray.analysis import published, report
-from fedgps_ray.analysis.names import FORMULAS, KNOWN, published_name
+from fedgps_ray.analysis.names import FORMULAS, published_name
 from fedgps_ray.analysis.report import again, extras
 from fedgps_ray.analysis.report.blocks import Code, Picture, Points, Shown, Text
 from fedgps_ray.analysis.report.comparison import reference
@@ -23,6 +23,7 @@ from fedgps_ray.analysis.report.page import publish
 from fedgps_ray.errors import UserError
 from fedgps_ray.methods import METHODS
 from fedgps_ray.spec import columns, trial_spec
+from fedgps_ray.titles import TITLES
 
 CEILINGS = {"fedavg": 0.5, "fedprox": 0.6, "scaffold": 0.55, "fedgps": 0.7}
 
@@ -343,15 +344,15 @@ def test_the_paper_in_its_own_numbers():
 
 
 def test_what_is_known_of_the_methods_is_what_their_classes_say():
-    about = {name: METHODS[name].about for name in KNOWN}
+    about = {name: METHODS[name].about for name in TITLES}
     assert {name: (one.up, one.down) for name, one in about.items()} == FORMULAS
 
 
 def test_methods_have_their_published_names():
     documented = (Path(__file__).parents[2] / "docs" / "methods.md").read_text()
-    for name, known in KNOWN.items():
-        assert f"**{known.name}" in documented
-        assert known.name.lower().replace("-", "_") == name
+    for name, title in TITLES.items():
+        assert f"**{title}" in documented
+        assert title.lower().replace("-", "_") == name
     assert published_name("outside") == "outside"
 
 

@@ -1,0 +1,23 @@
+"""Code that is not part of the package: which code a reference means, and how to import it.
+
+A reference is `my_file.py:Name`, `package.module:Name` or a name that an installed package
+publishes as an entry point. `read` finds the code and imports none of it; `load` imports it, on
+this machine or on another, from the text that `read` returned.
+"""
+
+from fedgps_ray.references.code import Code, Found, Kind
+from fedgps_ray.references.failures import user_traceback
+from fedgps_ray.references.importing import load
+from fedgps_ray.references.installed import published
+from fedgps_ray.references.reading import is_reference, read
+
+__all__ = [
+    "Code",
+    "Found",
+    "Kind",
+    "is_reference",
+    "load",
+    "published",
+    "read",
+    "user_traceback",
+]

@@ -1,0 +1,49 @@
+"""The values that stand for code: what identifies it, and its text."""
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Kind = Literal["method", "model", "dataset"]
+
+
+@dataclass(frozen=True)
+class Code:
+    """Which code a reference means; nothing in it depends on where the file lies."""
+
+    name: str  # as it is shown: "my_net.py:Net", "torchvision.models:resnet18", "my_entry_point"
+    target: str  # "folder/my_net.py:Net" within the sources, or "package.module:Net" if installed
+    sha256: str  # of all sources, or of the module's file if it is installed
+    package: str | None = None  # the distribution that must be installed; None: sources are kept
+    version: str | None = None
+
+    @property
+    def place(self) -> str:
+        """The file or the module."""
+        return self.target.rpartition(":")[0]
+
+    @property
+    def attribute(self) -> str:
+        """The name within it."""
+        return self.target.rpartition(":")[2]
+
+
+class Found(NamedTuple):
+    """A reference that was read: its identity, and the text of each file by its relative path."""
+
+    code: Code
+    sources: dict[str, str]
+
+
+def digest(entry: str, sources: Mapping[str, str]) -> str:
+    """Return the hash of a file and of all that it imports from beside it."""
+    text = json.dumps([entry, sorted(sources.items())])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def never_local(top: str) -> bool:
+    """Say whether a module of this name is not looked for beside the user's file."""
+    return top == "fedgps_ray" or top in sys.builtin_module_names
