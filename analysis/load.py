@@ -1,51 +1,50 @@
-"""Results folders to tidy frames: what cannot be read is left out and told in attrs["problems"]."""
+"""Results folders as tidy frames; what cannot be read is left out and listed in attrs."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fedgps_ray.errors import UserError
+from fedgps_ray.identity import canonical
 from fedgps_ray.results import schema
+from fedgps_ray.results.read import columns, joined, listed, read_rows, read_trial
 from fedgps_ray.results.summary import summary
 
 NOTHING = summary([])  # of a trial that has not begun
 PLACES = ("trial.json", "trials/*/trial.json", "*/trials/*/trial.json")
-SPEC_COLUMNS = [name for name, _ in schema.SPEC]
 SHOWN = {  # by the columns of a setting, or by method, scenario and seed
-    *SPEC_COLUMNS,
+    *(name for name, _ in schema.SPEC),
     *("dataset.name", "dataset.file", "method.name"),
     *("partition.kind", "partition.alpha", "partition.classes_per_client"),
 }
-ENDED = ("finished", "diverged")
 UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, LookupError, AttributeError)
 
 
 def trials(*folders: Path) -> pd.DataFrame:
-    """Return one row a trial: id, status, settings, summary and how it ended."""
-    rows, problems = _each(_trial, _trial_folders(folders))
-    if not rows:
+    """Return one row per trial: id, status, settings, summary and outcome."""
+    read, problems = _each(_trial, _trial_folders(folders))
+    if not read:
         raise UserError("\n".join(problems))
-    return _told(pd.DataFrame(rows), problems)
+    return _told(pd.DataFrame(_with_variants(read)), problems)
 
 
 def rounds(*folders: Path) -> pd.DataFrame:
-    """Return one row a (trial, round), with the settings in every row."""
+    """Return one row per trial and round, with the settings in every row."""
     return _rows("rounds.parquet", schema.ROUNDS, folders)
 
 
 def clients(*folders: Path) -> pd.DataFrame:
-    """Return one row a (trial, round, client), with the settings in every row."""
+    """Return one row per trial, round and client, with the settings in every row."""
     return _rows("clients.parquet", schema.CLIENTS, folders)
 
 
 def partitions(*folders: Path) -> pd.DataFrame:
-    """Return one row a (trial, client, class), with the settings in every row."""
+    """Return one row per trial, client and class, with the settings in every row."""
     return _rows("partition.parquet", schema.PARTITION, folders)
 
 
@@ -57,13 +56,21 @@ def _told(frame: pd.DataFrame, problems: list[str]) -> pd.DataFrame:
 # --- trial.json -----------------------------------------------------------------------------------
 
 
-def _trial(folder: Path) -> dict[str, Any]:
-    info = _read_json(folder)
-    spec = info["spec"]
-    return {
-        "trial_id": info["trial_id"],
+class _Trial(NamedTuple):
+    """A row, all settings of the trial under dotted names, and those that are neutral."""
+
+    row: dict[str, Any]
+    settings: dict[str, Any]
+    neutral: dict[str, Any]
+
+
+def _trial(folder: Path) -> _Trial:
+    info = read_trial(folder)
+    known = columns(folder, info)
+    row = {
+        "trial_id": known["trial_id"],
         "status": info["status"],
-        **_spec_columns(spec, folder),
+        **known,
         **NOTHING,
         **info.get("summary", {}),
         "error": info.get("error"),
@@ -71,48 +78,46 @@ def _trial(folder: Path) -> dict[str, Any]:
         "partition_sha256": info.get("partition_sha256"),
         "versions": json.dumps(info["versions"]),
         "model_bytes": _model_bytes(folder / "model.safetensors"),
-        "variant": json.dumps(_variant(spec)),
         "folder": str(folder),
     }
+    settings, given = _flat(info["spec"]), _flat(info["identity"])
+    neutral = {name: value for name, value in settings.items() if name not in given}
+    return _Trial(row, settings, neutral)
 
 
-def _read_json(folder: Path) -> Any:
-    return json.loads((folder / "trial.json").read_text())
-
-
-def _spec_columns(spec: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the settings as they stand in every row, in the same order."""
-    dataset, how, optimizer = spec["dataset"], spec["partition"], spec["optimizer"]
-    named = {
-        "dataset": dataset.get("file", "").removesuffix(".npz") or dataset["name"],
-        "method": spec["method"]["name"],
-        "method_options": _method_options(folder / "partition.parquet"),
-        "partition": how["kind"],
-        "alpha": how.get("alpha"),
-        "classes_per_client": how.get("classes_per_client"),
-        "lr": optimizer["lr"],
-        "weighting": spec["method"]["weighting"],
-        "client_momentum": optimizer["client_momentum"],
-    }
-    return {name: named.get(name, spec.get(name)) for name in SPEC_COLUMNS if name != "trial_id"}
-
-
-def _method_options(path: Path) -> str | None:
-    """Return which hyperparameters are not the method's defaults: only the rows know those."""
-    if not path.exists():
-        return None
-    column = pq.ParquetFile(path).read_row_group(0, columns=["method_options"])[0]
-    return str(column[0].as_py())
-
-
-def _variant(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all settings but those that make up a setting, under dotted names."""
-    flat = {
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
         (f"{name}.{key}" if key else name): value
-        for name, part in spec.items()
+        for name, part in settings.items()
         for key, value in (part if isinstance(part, dict) else {"": part}).items()
     }
-    return {name: value for name, value in flat.items() if name not in SHOWN}
+
+
+def _with_variants(trials_: list[_Trial]) -> Iterator[dict[str, Any]]:
+    """Yield each row with all settings that have no column of their own.
+
+    A setting that was added after a trial ran has its neutral value, known from other trials.
+    """
+    neutral = {
+        (_kind(trial, name), name): value
+        for trial in trials_
+        for name, value in trial.neutral.items()
+    }
+    for trial in trials_:
+        later = {
+            name: value
+            for (kind, name), value in neutral.items()
+            if name not in trial.settings and kind == _kind(trial, name)
+        }
+        variant = {**trial.settings, **later}
+        told = {name: value for name, value in variant.items() if name not in SHOWN}
+        yield {**trial.row, "variant": json.dumps(told)}
+
+
+def _kind(trial: _Trial, name: str) -> Any:
+    """Return the method, data set or kind that a setting belongs to."""
+    part = name.partition(".")[0]
+    return trial.settings.get(f"{part}.name", trial.settings.get(f"{part}.kind"))
 
 
 def _model_bytes(path: Path) -> int | None:
@@ -127,18 +132,16 @@ def _model_bytes(path: Path) -> int | None:
 # --- rows -----------------------------------------------------------------------------------------
 
 
-def _rows(name: str, columns: pa.Schema, folders: Iterable[Path]) -> pd.DataFrame:
+def _rows(name: str, columns_: pa.Schema, folders: Iterable[Path]) -> pd.DataFrame:
     """Return the rows that all trials have so far; a trial may have none yet."""
-    found = [folder / name for folder in _trial_folders(folders)]
-    tables, problems = _each(_table, [path for path in found if path.exists()])
+    paths = [folder / name for folder in _trial_folders(folders)]
+    tables, problems = _each(
+        lambda path: read_rows(path, columns_), [path for path in paths if path.exists()]
+    )
     if problems and not tables:
         raise UserError("\n".join(problems))
-    table = pa.concat_tables([columns.empty_table(), *tables]).unify_dictionaries()
+    table = joined(tables, columns_)
     return _told(table.to_pandas(types_mapper=_map_as_arrow), problems)
-
-
-def _table(path: Path) -> pa.Table:
-    return pq.ParquetFile(path).read()
 
 
 def _map_as_arrow(kind: pa.DataType) -> pd.ArrowDtype | None:
@@ -147,11 +150,13 @@ def _map_as_arrow(kind: pa.DataType) -> pd.ArrowDtype | None:
 
 
 def _each(read: Callable[[Path], Any], paths: list[Path]) -> tuple[list[Any], list[str]]:
-    """Read all paths; return what was read, and what is wrong with the others."""
+    """Read all paths; return what was read, and the problems with the others."""
 
     def attempt(path: Path) -> Any:
         try:
             return read(path)
+        except UserError as problem:
+            return problem
         except UNREADABLE as problem:
             return _damaged(path, problem)
 
@@ -170,25 +175,39 @@ def _damaged(path: Path, problem: Exception) -> UserError:
 
 
 def _trial_folders(folders: Iterable[Path]) -> list[Path]:
-    """Return the folder of each trial; of a trial that lies in several, the one furthest on."""
-    found: dict[str, list[Path]] = {}
-    for folder in folders:
-        for path in _trials_in(folder):
-            found.setdefault(path.resolve().name, []).append(path)
-    return [paths[0] if len(paths) == 1 else max(paths, key=_progress) for paths in found.values()]
+    """Return the folder of each trial; if it is in several, the one that got furthest."""
+    places = [path for folder in folders for path in _trials_in(folder)]
+    return _furthest(_furthest(places, lambda path: path.resolve().name), _settings)
+
+
+def _furthest(places: Iterable[Path], key: Callable[[Path], str]) -> list[Path]:
+    """Return one folder for each key."""
+    copies: dict[str, list[Path]] = {}
+    for path in places:
+        copies.setdefault(key(path), []).append(path)
+    return [paths[0] if len(paths) == 1 else max(paths, key=_progress) for paths in copies.values()]
+
+
+def _settings(folder: Path) -> str:
+    """Return all settings of a trial: the same under the id that an older version gave it."""
+    try:
+        return canonical(json.loads((folder / "trial.json").read_text())["spec"])
+    except UNREADABLE:
+        return str(folder)
 
 
 def _trials_in(folder: Path) -> list[Path]:
     """Return the trials of an experiment, of a folder of experiments, or the one trial itself."""
     for place in PLACES:
-        if paths := sorted(folder.glob(place)):
-            return [path.parent for path in paths]
+        if trials_there := listed(folder, place):
+            return trials_there
     raise UserError(f"no trials in {folder}: expected trials/*/trial.json there")
 
 
-def _progress(folder: Path) -> tuple[bool, int]:
+def _progress(folder: Path) -> tuple[bool, int, int]:
     try:
-        info = _read_json(folder)
-        return info["status"] in ENDED, info.get("summary", NOTHING)["rounds_done"]
+        info = read_trial(folder)
+        done = info.get("summary", NOTHING)["rounds_done"]
+        return info["status"] in schema.ENDED, done, info["schema_version"]
     except UNREADABLE:
-        return False, -1
+        return False, -1, 0

@@ -1,4 +1,4 @@
-"""What a running trial tells its owner; light, so that an owner need not import PyTorch."""
+"""What a running trial reports to its owner, which does not need to import PyTorch for it."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -7,14 +7,14 @@ Row = dict[str, Any]
 
 
 class Started(NamedTuple):
-    """The first thing a trial tells: how many rounds it found done, and what was wrong on disk."""
+    """The first event of a trial: how many rounds were already done, and what was wrong on disk."""
 
     rounds_done: int
     problems: list[str]
 
 
 class Status(NamedTuple):
-    """What a trial is doing between two rows: clients in flight, actors restarted so far."""
+    """What a trial does between two rows: clients in progress, actors restarted so far."""
 
     what: str
     in_flight: Sequence[str] = ()

@@ -1,13 +1,13 @@
-"""Code that is imported when it is needed, by its name."""
+"""Imports code by name, when it is needed."""
 
 import importlib
 from typing import Any
 
 
 def load(reference: str) -> Any:
-    """Return what "package.module:name" names, importing the module now.
+    """Return the object that "package.module:name" refers to, importing the module.
 
-    Commands and actors use it, so that PyTorch is imported only by the processes that need it.
+    Commands and actors use this so that only the processes that need PyTorch import it.
     """
     module, _, name = reference.partition(":")
     return getattr(importlib.import_module(module), name)

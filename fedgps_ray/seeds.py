@@ -6,11 +6,11 @@ import numpy as np
 
 
 def number(seed: int, purpose: str, round_index: int = 0, client: int = 0) -> int:
-    """Return the 128-bit number that stands for this stream."""
+    """Return the 128-bit seed of this stream."""
     key = f"{seed}/{purpose}/{round_index}/{client}".encode()
     return int.from_bytes(hashlib.sha256(key).digest()[:16], "little")
 
 
 def stream(seed: int, purpose: str, round_index: int = 0, client: int = 0) -> np.random.Generator:
-    """Return a fresh generator: equal arguments give equal draws, others unrelated ones."""
+    """Return a new generator: equal arguments give equal draws, different ones unrelated draws."""
     return np.random.Generator(np.random.PCG64(number(seed, purpose, round_index, client)))

@@ -1,8 +1,6 @@
-"""TrialSpec, all that can change a number, and ExecutionSpec, all that must not."""
+"""TrialSpec: every setting that can change a result. ExecutionSpec: those that must not."""
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -13,29 +11,32 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    PlainValidator,
     ValidationError,
     model_validator,
 )
 
+from fedgps_ray import identity
 from fedgps_ray.data import datasets
 from fedgps_ray.data.batches import Augment
-from fedgps_ray.data.partition import Classes, Dirichlet, How, Iid
+from fedgps_ray.data.partition import Classes, Dirichlet, Iid, Natural, PartitionSpec
 from fedgps_ray.data.surrogate import LabelledFile, Noise, SurrogateSpec
 from fedgps_ray.errors import UserError, unknown
-from fedgps_ray.methods import METHODS, FedAvg
+from fedgps_ray.identity import Neutral
+from fedgps_ray.methods import METHODS, Method
+from fedgps_ray.methods.base import is_method
 from fedgps_ray.models import MODELS
 from fedgps_ray.training.local import Sgd
 
 Checked = TypeVar("Checked", bound=BaseModel)
 
-SCHEMA_VERSION = 1  # of the results; part of every trial id
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
-KINDS = {"dirichlet": Dirichlet, "classes": Classes, "iid": Iid}
+KINDS = {"dirichlet": Dirichlet, "classes": Classes, "iid": Iid, "natural": Natural}
 SURROGATES = {"noise": Noise, "file": LabelledFile}
 
 
-def method_name(method: FedAvg) -> str:
+def method_name(method: Method) -> str:
     """Return the name under which a method is registered."""
     return next(name for name, kind in METHODS.items() if kind is type(method))
 
@@ -71,9 +72,9 @@ def _table(key: str, value: str | Mapping[str, Any]) -> dict[str, Any]:
     return {key: value} if isinstance(value, str) else dict(value)
 
 
-def _parse_method(value: Any) -> FedAvg:
+def _parse_method(value: Any) -> Method:
     """Make a method from its name or from a table with its name, a preset and options."""
-    if isinstance(value, FedAvg):
+    if is_method(value):
         return value
     name, preset, options = _split_method(value)
     return METHODS[name](**{**preset.get("method", {}), **options})
@@ -93,14 +94,14 @@ def _split_method(value: Any) -> tuple[str, Mapping[str, Any], dict[str, Any]]:
     return name, presets[chosen], options
 
 
-def _kind_and_preset(method: Any) -> tuple[type[FedAvg], Mapping[str, Any]]:
-    if isinstance(method, FedAvg):
+def _kind_and_preset(method: Any) -> tuple[type[Method], Mapping[str, Any]]:
+    if is_method(method):
         return type(method), {}
     name, preset, _ = _split_method(method)
     return METHODS[name], preset
 
 
-def _dump_method(method: FedAvg) -> dict[str, Any]:
+def _dump_method(method: Method) -> dict[str, Any]:
     return {"name": method_name(method), **dataclasses.asdict(method)}
 
 
@@ -113,14 +114,16 @@ class TrialSpec(BaseModel):
         "digits"
     )
     augment: Literal["auto", Augment] = "auto"
-    partition: Annotated[How, BeforeValidator(_parse_partition)] = Dirichlet()
+    partition: Annotated[PartitionSpec, BeforeValidator(_parse_partition)] = Dirichlet()
     scenario: Annotated[int, Field(ge=1, lt=2**32)] = 1
     clients: Count = 10
     sampling_rate: Annotated[float, Field(gt=0, le=1)] = 0.5
     selection: Literal["stream", "official"] = "stream"
     model: Annotated[str, BeforeValidator(_known_model)] = "cnn"
-    method: Annotated[FedAvg, BeforeValidator(_parse_method), PlainSerializer(_dump_method)]
-    optimizer: Sgd
+    method: Annotated[
+        Method, PlainValidator(_parse_method), PlainSerializer(_dump_method), Neutral("fedgps")
+    ]
+    optimizer: Annotated[Sgd, Neutral(Sgd())]  # by default the method's own
     surrogate: Annotated[SurrogateSpec, BeforeValidator(_parse_surrogate)] = Noise()
     rounds: Count = 50
     local_epochs: Count = 1
@@ -142,10 +145,10 @@ class TrialSpec(BaseModel):
         if isinstance(own, Mapping):
             defaults = dataclasses.asdict(kind.optimizer)
             values["optimizer"] = {**defaults, **preset.get("optimizer", {}), **own}
-        how = values.get("partition")
-        how = _table("kind", how) if isinstance(how, str) else how
-        if isinstance(how, Mapping) and how.get("kind") == "classes":
-            values["partition"] = {**preset.get("classes", {}), **how}
+        partition = values.get("partition")
+        partition = _table("kind", partition) if isinstance(partition, str) else partition
+        if isinstance(partition, Mapping) and partition.get("kind") == "classes":
+            values["partition"] = {**preset.get("classes", {}), **partition}
         return {**preset.get("spec", {}), **values, **kind.overrides}
 
     @property
@@ -158,19 +161,19 @@ class TrialSpec(BaseModel):
         """How many clients take part in a round."""
         return max(1, round(self.sampling_rate * self.clients))
 
-    def canonical(self) -> str:
-        """Return the spec as JSON with sorted keys: the same text for the same trial."""
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Return the settings that are not neutral, as JSON."""
+        return identity.identity(self)
 
     @property
     def trial_id(self) -> str:
         """Return the name of the trial's folder, which is also the key to resume it."""
-        text = f"{SCHEMA_VERSION}:{self.canonical()}"
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return identity.trial_id(self.identity)
 
 
 class ExecutionSpec(BaseModel):
-    """How and where a trial is carried out; none of it changes a number."""
+    """How and where a trial runs; none of it changes a result."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -193,7 +196,7 @@ class ExecutionSpec(BaseModel):
         return "cuda" if self.actors == 0 and self.device == "cuda" else "cpu"
 
     def anywhere(self) -> dict[str, Any]:
-        """Return it as JSON for other processes, whose current folder may be another."""
+        """Return it as JSON, with absolute paths for processes in other folders."""
         data_dir = None if self.data_dir is None else self.data_dir.absolute()
         there = self.model_copy(update={"out": self.out.absolute(), "data_dir": data_dir})
         return there.model_dump(mode="json")
@@ -205,12 +208,19 @@ class ExecutionSpec(BaseModel):
 
 
 def trial_spec(**values: Any) -> TrialSpec:
-    """Make a TrialSpec; what is wrong is told by field, value and what is allowed."""
+    """Make a TrialSpec; an error names the field, the value and what is allowed."""
     return _told(TrialSpec, values)
 
 
+def stored_spec(settings: Mapping[str, Any]) -> TrialSpec:
+    """Make a TrialSpec from stored settings; those added since then get their neutral value."""
+    spec = trial_spec(**settings)
+    whole = identity.completed(spec, settings)
+    return spec if whole == settings else trial_spec(**whole)
+
+
 def execution_spec(**values: Any) -> ExecutionSpec:
-    """Make an ExecutionSpec; what is wrong is told by field, value and what is allowed."""
+    """Make an ExecutionSpec; an error names the field, the value and what is allowed."""
     return _told(ExecutionSpec, values)
 
 
@@ -229,13 +239,26 @@ def _line(error: Any, kind: type[BaseModel], values: Mapping[str, Any]) -> str:
         return str(inner)
     if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         *part, name = error["loc"]
-        owner, known = _known(part[0], values[part[0]]) if part else ("", [*kind.model_fields])
+        if not part:
+            return _unknown_setting(name, [*kind.model_fields], values)
+        owner, known = _known(part[0], values[part[0]])
         return str(unknown(f"setting{owner}", name, known))
     where = ".".join(str(part) for part in error["loc"])
     if error["type"] == "dataclass_type":
         return f"{where}: must be a table of settings, got {error['input']!r}"
     reason = error["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     return f"{where}: {reason[:1].lower()}{reason[1:]}, got {error['input']!r}"
+
+
+def _unknown_setting(name: str, known: list[str], values: Mapping[str, Any]) -> str:
+    """Return what to say about a setting that does not exist, unless inside one of the parts."""
+    given = {part: value for part, value in values.items() if isinstance(value, Mapping)}
+    tables = {"method": {"name": "fedgps"}, "partition": {}, "surrogate": {}, **given}
+    parts = ("optimizer", "method", "partition", "surrogate")
+    inside = [part for part in parts if name in _known(part, tables.get(part, {}))[1]]
+    if not inside:
+        return str(unknown("setting", name, known))
+    return f"unknown setting '{name}'. Did you mean '{inside[0]}.{name}'?"
 
 
 def _known(part: str, given: Mapping[str, Any]) -> tuple[str, list[str]]:
@@ -254,27 +277,7 @@ def _names(kind: Any) -> list[str]:
 
 
 def columns(spec: TrialSpec) -> dict[str, Any]:
-    """Return the columns by which trials are told apart; they stand in every row of the results."""
-    how, method = spec.partition, spec.method
-    defaults = dataclasses.asdict(type(method)())
-    options = {k: v for k, v in _dump_method(method).items() if v != defaults.get(k, v)}
-    return {
-        "trial_id": spec.trial_id,
-        "dataset": getattr(spec.dataset, "file", "").removesuffix(".npz") or spec.dataset.name,
-        "model": spec.model,
-        "method": method_name(method),
-        "method_options": json.dumps(options, sort_keys=True),
-        "partition": how.kind,
-        "alpha": getattr(how, "alpha", None),
-        "classes_per_client": getattr(how, "classes_per_client", None),
-        "scenario": spec.scenario,
-        "seed": spec.seed,
-        "clients": spec.clients,
-        "sampling_rate": spec.sampling_rate,
-        "rounds": spec.rounds,
-        "local_epochs": spec.local_epochs,
-        "batch_size": spec.batch_size,
-        "lr": spec.optimizer.lr,
-        "weighting": method.weighting,
-        "client_momentum": spec.optimizer.client_momentum,
-    }
+    """Return the columns that identify a trial; every row of its results has them."""
+    settings = spec.model_dump(mode="json")
+    options = identity.method_options(settings, spec.identity)
+    return identity.columns(spec.trial_id, settings, options)

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from fedgps_ray.errors import UserError
 
 
 class Params(NamedTuple):
-    """What is trained, and what only follows (BatchNorm statistics)."""
+    """The trained weights, and the buffers (BatchNorm statistics)."""
 
     weights: Tensor
     buffers: Tensor
@@ -66,7 +66,7 @@ class Layout(NamedTuple):
 
 
 def pieces(named: Sequence[tuple[str, Sequence[int]]]) -> tuple[Piece, ...]:
-    """Lay named shapes one after the other."""
+    """Place named shapes one after the other."""
     laid: list[Piece] = []
     for name, shape in named:
         laid.append(Piece(name, tuple(shape), laid[-1].end if laid else 0))
@@ -98,7 +98,7 @@ def sum_of_norms(vector: Tensor, layout: tuple[Piece, ...]) -> float:
 
 
 def moved(start: Params, end: Params) -> Update:
-    """Return how far training went, with the buffers it ended with."""
+    """Return the change of the weights, and the buffers at the end."""
     return Update(end.weights - start.weights, end.buffers)
 
 
@@ -107,8 +107,8 @@ def step(params: Params, update: Update, scale: float = 1.0) -> Params:
     return Params(params.weights.add(update.delta, alpha=scale), update.buffers)
 
 
-def leaves(value: Any) -> Iterator[Any]:
-    """Walk through tuples, lists and dicts down to what is none of these."""
+def leaves(value: object) -> Iterator[object]:
+    """Yield what tuples, lists and dicts hold, at any depth."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple):
@@ -118,8 +118,8 @@ def leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def num_bytes(payload: Any) -> int:
-    """Return what a message or upload weighs: its tensors, and 8 bytes for each number."""
+def num_bytes(payload: object) -> int:
+    """Return the size of a message or upload: its tensors, and 8 bytes for each number."""
     total = 0
     for leaf in leaves(payload):
         if isinstance(leaf, Tensor):
@@ -129,7 +129,7 @@ def num_bytes(payload: Any) -> int:
     return total
 
 
-def all_finite(payload: Any) -> bool:
+def all_finite(payload: object) -> bool:
     """Say whether no tensor in the payload holds NaN or infinity."""
     tensors = (leaf for leaf in leaves(payload) if isinstance(leaf, Tensor) and leaf.numel())
     return all(_largest_is_finite(t) for t in tensors if t.is_floating_point())

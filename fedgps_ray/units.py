@@ -1,13 +1,13 @@
-"""Numbers as people read them."""
+"""Formats numbers for people."""
 
 
 def percent(value: float | None) -> str:
-    """Return 0.5 as 50.00 %, nothing as a dash."""
+    """Return 0.5 as 50.00 %, and None as a dash."""
     return "-" if value is None else f"{100 * value:.2f} %"
 
 
 def size(num_bytes: float) -> str:
-    """Return bytes in the unit people read."""
+    """Return a number of bytes with a suitable unit."""
     for unit in ("B", "KB", "MB", "GB"):
         if num_bytes < 1000:
             return f"{num_bytes:.3g} {unit}"

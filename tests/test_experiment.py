@@ -71,8 +71,8 @@ def test_a_grid_is_every_combination(write):
         '[grid]\nmethod = ["fedavg", { name = "fedgps", rho = 0.3 }]\n'
         'seed = [0, 1]\n"optimizer.lr" = [0.1, 0.2]\npartition.alpha = [0.5, 1.0]\n'
     )
-    found = told(load(path), "method", "seed", "optimizer.lr", "partition.alpha")
-    assert sorted(found) == sorted(
+    values = told(load(path), "method", "seed", "optimizer.lr", "partition.alpha")
+    assert sorted(values) == sorted(
         itertools.product(["fedavg", "fedgps"], [0, 1], [0.1, 0.2], [0.5, 1.0])
     )
     assert {c.spec.method.rho for c in load(path).cells if hasattr(c.spec.method, "rho")} == {0.3}
@@ -83,9 +83,9 @@ def test_cases_are_merged_over_base_and_crossed_with_the_grid(write):
         '[base]\nmethod = "fedavg"\nclients = 10\nrounds = 7\n[grid]\nseed = [0, 1]\n'
         "[[cases]]\nclients = 20\nsampling_rate = [0.1, 0.2]\n[[cases]]\nrounds = 9\n"
     )
-    found = told(load(path), "seed", "clients", "sampling_rate", "rounds")
+    values = told(load(path), "seed", "clients", "sampling_rate", "rounds")
     cases = [(20, 0.1, 7), (20, 0.2, 7), (10, 0.5, 9)]
-    assert found == [(seed, *case) for seed in (0, 1) for case in cases]
+    assert values == [(seed, *case) for seed in (0, 1) for case in cases]
 
 
 def test_a_case_wins_over_the_grid_for_its_key(write):
@@ -97,8 +97,8 @@ def test_lists_inside_a_table_are_expanded(write):
     path = write(
         '[[cases]]\nmethod = { name = "fedgps", rho = [0.1, 0.2], goal = [true, false] }\n'
     )
-    found = told(load(path), "method.rho", "method.goal")
-    assert found == [(0.1, True), (0.1, False), (0.2, True), (0.2, False)]
+    values = told(load(path), "method.rho", "method.goal")
+    assert values == [(0.1, True), (0.1, False), (0.2, True), (0.2, False)]
 
 
 def test_a_table_with_a_kind_replaces_one_without_adds(write):
@@ -119,9 +119,9 @@ def test_cells_come_by_seed_scenario_setting_and_then_method(write):
         '[grid]\nmethod = ["fedprox", "fedavg"]\nlocal_epochs = [2, 1]\n'
         "scenario = [2, 1]\nseed = [1, 0]\n"
     )
-    found = told(load(path), "seed", "scenario", "local_epochs", "method")
+    values = told(load(path), "seed", "scenario", "local_epochs", "method")
     expected = itertools.product([0, 1], [1, 2], [2, 1], ["fedprox", "fedavg"])
-    assert found == list(expected)
+    assert values == list(expected)
 
 
 def test_methods_vary_fastest_when_each_is_a_case_of_its_own(write):
@@ -129,8 +129,8 @@ def test_methods_vary_fastest_when_each_is_a_case_of_its_own(write):
         '[grid]\nsampling_rate = [0.2, 0.4]\n[[cases]]\nmethod = "fedavg"\n'
         '[[cases]]\nmethod = "fedgps"\n'
     )
-    found = told(load(path), "sampling_rate", "method")
-    assert found == list(itertools.product([0.2, 0.4], ["fedavg", "fedgps"]))
+    values = told(load(path), "sampling_rate", "method")
+    assert values == list(itertools.product([0.2, 0.4], ["fedavg", "fedgps"]))
 
 
 def test_a_label_tells_the_method_and_what_differs(write):
@@ -138,10 +138,20 @@ def test_a_label_tells_the_method_and_what_differs(write):
         '[base]\nrounds = 3\n[grid]\nmethod = ["fedavg", { name = "fedgps", rho = 0.3 }]\n'
         'dataset = ["digits", { name = "synthetic", noise = 0.1 }]\npartition.alpha = [1.0, 2.0]\n'
     )
-    labels = [cell.label for cell in load(path).cells]
+    labels = [str(cell.label) for cell in load(path).cells]
     assert labels[0] == "fedavg, dataset digits, alpha 1.0"
     assert labels[-1] == "fedgps rho=0.3, alpha 2.0, dataset synthetic, noise 0.1"
     assert len(set(labels)) == len(labels) == 8
+
+
+def test_a_label_is_a_structure_in_which_no_two_settings_share_a_name(write):
+    path = write(
+        '[base]\nmethod = { name = "fedgps", rho = 0.3 }\n[grid]\nseed = [0, 1]\n'
+        'dataset = [{ name = "synthetic", seed = 3 }, { name = "synthetic", seed = 4 }]\n'
+    )
+    first, *_ = (cell.label for cell in load(path).cells)
+    assert first == ("fedgps rho=0.3", {"seed": "0", "dataset.seed": "3"})
+    assert first.parts("seed") == ["dataset.seed 3"]
 
 
 # --- [methods.NAME] ------------------------------------------------------------------------------
@@ -190,16 +200,16 @@ STUDY = (
 
 
 def test_a_setting_wins_over_base_grid_and_cases(write):
-    found = load(write(STUDY), ["rounds=9", "seed=7", "clients=12"])
-    assert told(found, "rounds", "seed", "clients") == [(9, 7, 12)] * 2
+    experiment = load(write(STUDY), ["rounds=9", "seed=7", "clients=12"])
+    assert told(experiment, "rounds", "seed", "clients") == [(9, 7, 12)] * 2
 
 
 def test_a_list_in_a_setting_is_a_grid(write):
-    found = load(write(STUDY), ["seed=[3,4,5]", "clients=12", "batch_size=[8,16]"])
-    assert sorted(set(told(found, "seed", "batch_size"))) == [
+    experiment = load(write(STUDY), ["seed=[3,4,5]", "clients=12", "batch_size=[8,16]"])
+    assert sorted(set(told(experiment, "seed", "batch_size"))) == [
         (seed, size) for seed in (3, 4, 5) for size in (8, 16)
     ]
-    assert len(found.cells) == 12
+    assert len(experiment.cells) == 12
 
 
 def test_a_setting_reaches_into_tables(write):
@@ -211,18 +221,18 @@ def test_a_setting_reaches_into_tables(write):
 
 def test_a_setting_wins_over_a_methods_own(write):
     path = write('[base]\nmethod = "fedgps"\n[methods.fedgps]\noptimizer.lr = 0.1\nrho = 0.1\n')
-    (found,) = told(
+    (values,) = told(
         load(path, ["optimizer.lr=0.3", "method.rho=0.4"]), "optimizer.lr", "method.rho"
     )
-    assert found == (0.3, 0.4)
+    assert values == (0.3, 0.4)
 
 
 def test_settings_reach_every_part_of_the_file(write):
     path = write(STUDY)
     given = ["methods.fedgps.rho=0.6", "execution.actors=2", "grid.seed=[8]", "method=fedgps"]
-    found = load(path, given)
-    assert told(found, "method.rho", "seed") == [(0.6, 8)] * 2
-    assert found.execution == {"actors": 2}
+    experiment = load(path, given)
+    assert told(experiment, "method.rho", "seed") == [(0.6, 8)] * 2
+    assert experiment.execution == {"actors": 2}
 
 
 def test_a_word_that_is_no_json_is_a_text(write):
@@ -248,18 +258,18 @@ def test_a_path_in_the_file_starts_at_the_file(write, tmp_path, monkeypatch):
     monkeypatch.chdir("/")
     save_images(tmp_path / "own.npz")
     path = write('[base]\ndataset = "own.npz"\n[grid]\nseed = [0, 1]\n')
-    found = load(path)
-    digest = found.cells[0].spec.dataset.sha256
-    assert found.files == {digest: str((tmp_path / "own.npz").resolve())}
-    assert {cell.spec.dataset.file for cell in found.cells} == {"own.npz"}
+    experiment = load(path)
+    digest = experiment.cells[0].spec.dataset.sha256
+    assert experiment.files == {digest: str((tmp_path / "own.npz").resolve())}
+    assert {cell.spec.dataset.file for cell in experiment.cells} == {"own.npz"}
 
 
 def test_a_path_in_a_setting_starts_here(write, tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     save_images(tmp_path / "here" / "own.npz")
     monkeypatch.chdir(tmp_path / "here")
-    found = load(write(STUDY), ["dataset=own.npz"])
-    assert list(found.files.values()) == [str((tmp_path / "here" / "own.npz").resolve())]
+    experiment = load(write(STUDY), ["dataset=own.npz"])
+    assert list(experiment.files.values()) == [str((tmp_path / "here" / "own.npz").resolve())]
 
 
 def test_a_file_may_lie_in_the_data_folder(write, tmp_path):
@@ -267,8 +277,8 @@ def test_a_file_may_lie_in_the_data_folder(write, tmp_path):
     save_images(tmp_path / "data" / "own.npz")
     path = write('[base]\ndataset = "own.npz"\n')
     assert "no file" in problem(path)
-    found = load(path, data_dir=tmp_path / "data")
-    assert list(found.files.values()) == [str((tmp_path / "data" / "own.npz").resolve())]
+    experiment = load(path, data_dir=tmp_path / "data")
+    assert list(experiment.files.values()) == [str((tmp_path / "data" / "own.npz").resolve())]
 
 
 def test_a_surrogate_file_is_named_by_its_content(tmp_path):
@@ -302,8 +312,8 @@ SEARCH = (
 
 
 def test_a_search_draws_its_cells_before_anything_runs(write):
-    found = load(write(SEARCH))
-    assert found.search == Search(
+    experiment = load(write(SEARCH))
+    assert experiment.search == Search(
         30,
         1,
         "median",
@@ -315,7 +325,7 @@ def test_a_search_draws_its_cells_before_anything_runs(write):
             "model": Choices(("mlp", "cnn")),
         },
     )
-    drawn = told(found, "method.rho", "optimizer.lr", "local_epochs", "model")
+    drawn = told(experiment, "method.rho", "optimizer.lr", "local_epochs", "model")
     assert len(drawn) == 30
     assert all(0.1 <= rho <= 10 and 0.25 <= lr <= 0.75 for rho, lr, *_ in drawn)
     assert all(float(f"{rho:.4g}") == rho for rho, *_ in drawn)
@@ -340,18 +350,18 @@ def test_another_range_leaves_the_draws_of_the_first(write):
 
 
 def test_a_setting_takes_a_key_out_of_the_search(write):
-    found = load(write(SEARCH), ["method.rho=0.3"])
-    assert "method.rho" not in found.search.ranges
-    assert set(told(found, "method.rho")) == {(0.3,)}
+    experiment = load(write(SEARCH), ["method.rho=0.3"])
+    assert "method.rho" not in experiment.search.ranges
+    assert set(told(experiment, "method.rho")) == {(0.3,)}
     settings = ["method.rho=1", "optimizer.lr=1", "local_epochs=1", "model=mlp"]
     assert "--set leaves nothing to search" in problem(write(SEARCH), *settings)
 
 
 def test_a_search_is_crossed_with_the_grid(write):
-    found = load(write(SEARCH + "[grid]\nseed = [0, 1]\n"))
-    assert len(found.cells) == 60
+    experiment = load(write(SEARCH + "[grid]\nseed = [0, 1]\n"))
+    assert len(experiment.cells) == 60
     by_seed = [
-        {rho for seed, rho in told(found, "seed", "method.rho") if seed == wanted}
+        {rho for seed, rho in told(experiment, "seed", "method.rho") if seed == wanted}
         for wanted in (0, 1)
     ]
     assert by_seed[0] == by_seed[1]
@@ -446,9 +456,9 @@ def test_a_searched_key_is_not_listed_too(write):
 )
 def test_mistakes_name_file_key_and_value(write, text, message):
     path = write(text)
-    found = problem(path)
-    assert message in found
-    assert str(path) in found
+    text = problem(path)
+    assert message in text
+    assert str(path) in text
 
 
 SCALARS = st.one_of(
@@ -503,8 +513,8 @@ def toml(value):
 def outcome(path):
     try:
         return load(path)
-    except UserError as found:
-        return str(found)
+    except UserError as error:
+        return str(error)
 
 
 @settings(max_examples=150, deadline=None)
@@ -512,8 +522,8 @@ def outcome(path):
 def test_whatever_stands_in_a_file_it_loads_or_is_told(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("fuzz") / "study.toml"
     path.write_text("\n".join(f"{key} = {toml(value)}" for key, value in content.items()))
-    found = outcome(path)
-    assert str(path) in found if isinstance(found, str) else found.cells
+    result = outcome(path)
+    assert str(path) in result if isinstance(result, str) else result.cells
 
 
 def test_too_many_cells_are_refused_before_they_are_made(write):
@@ -524,9 +534,9 @@ def test_too_many_cells_are_refused_before_they_are_made(write):
 
 def test_a_missing_file_is_told_with_what_there_is(write):
     path = write("", "study.toml")
-    found = problem(path.with_name("sutdy.toml"))
-    assert "no file" in found
-    assert "Did you mean 'study.toml'? Files in" in found
+    text = problem(path.with_name("sutdy.toml"))
+    assert "no file" in text
+    assert "Did you mean 'study.toml'? Files in" in text
 
 
 def test_what_cannot_be_read_is_told(tmp_path):
@@ -544,22 +554,22 @@ def test_the_same_cell_in_two_cases_is_one(write):
 
 
 def test_quickstart_compares_three_methods_in_two_scenarios():
-    found = told(
+    values = told(
         load(ROOT / "experiments" / "quickstart.toml"), "scenario", "method", "dataset.name"
     )
     methods = ("fedavg", "fedgps", "fedgps_cf")
-    assert found == [(scenario, method, "digits") for scenario in (1, 2) for method in methods]
+    assert values == [(scenario, method, "digits") for scenario in (1, 2) for method in methods]
 
 
 def test_smoke_has_every_method():
-    found = load(ROOT / "experiments" / "smoke.toml")
-    assert set(told(found, "method")) == {(name,) for name in METHODS}
-    assert all(cell.spec.rounds == 2 for cell in found.cells)
+    experiment = load(ROOT / "experiments" / "smoke.toml")
+    assert set(told(experiment, "method")) == {(name,) for name in METHODS}
+    assert all(cell.spec.rounds == 2 for cell in experiment.cells)
 
 
 def test_the_example_of_a_search_has_its_samples():
-    found = load(ROOT / "experiments" / "search.toml")
-    assert len(found.cells) == found.search.samples == 12
+    experiment = load(ROOT / "experiments" / "search.toml")
+    assert len(experiment.cells) == experiment.search.samples == 12
 
 
 DOCUMENTED = re.findall(

@@ -131,12 +131,12 @@ def test_curves_are_runs_of_the_tables():
 
 
 def test_the_ablation_switches_both_modules():
-    found = {
+    switched = {
         (cell.spec.method.rho > 0, cell.spec.method.goal)
         for cell in EXPERIMENTS["ablation"].cells
         if columns(cell.spec)["method"] == "fedgps"
     }
-    assert found == {(path, goal) for path in (True, False) for goal in (True, False)}
+    assert switched == {(path, goal) for path in (True, False) for goal in (True, False)}
 
 
 def test_the_divergence_is_measured_at_two_sampling_rates():
@@ -191,8 +191,8 @@ def test_defaults_are_the_printed_hyperparameters(row):
             continue
         where = MEANING[name, key]
         part = sgd if where.startswith("optimizer.") else kind()
-        found = getattr(part, where.removeprefix("optimizer."))
-        assert found == DIFFERENT.get((name, key), float(value)), key
+        default = getattr(part, where.removeprefix("optimizer."))
+        assert default == DIFFERENT.get((name, key), float(value)), key
 
 
 # --- the same grids at laptop scale --------------------------------------------------------------
@@ -228,8 +228,8 @@ def test_small_data_can_be_shared_out_in_every_cell():
     }
     labels = {dataset: datasets.load(dataset).y_train for dataset in {spec[0] for spec in specs}}
     assert len(labels) == 3
-    for dataset, *how in specs:
-        parts = partition.split(labels[dataset], *how).parts
+    for dataset, *sharing in specs:
+        parts = partition.split(labels[dataset], *sharing).parts
         assert min(len(part) for part in parts) >= 1
 
 

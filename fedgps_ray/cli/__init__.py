@@ -3,55 +3,74 @@
 import os
 import signal
 import sys
+from collections.abc import Sequence
+from typing import Annotated
 
+import typer
 from rich.markup import escape
 
-# Help lists the commands in the order in which these are imported.
-# isort: off
-from fedgps_ray.cli import trials
-from fedgps_ray.cli import sweeps
-from fedgps_ray.cli import reporting
-from fedgps_ray.cli import papers
-from fedgps_ray.cli import listing
-from fedgps_ray.cli import checking
-
-# isort: on
-from fedgps_ray.cli.app import app, err
+from fedgps_ray import __version__
+from fedgps_ray.cli import declared
+from fedgps_ray.cli.app import app, err, out, say
 from fedgps_ray.errors import ClientFailed, UserError
 
-__all__ = ["app", "checking", "listing", "main", "papers", "reporting", "sweeps", "trials"]
+__all__ = ["app", "declared", "main"]
 
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
-def _hand_over_if_wanted() -> None:
-    """Run the command on the cluster if it is to be reached by Ray Client."""
-    if not any("ray://" in word for word in sys.argv[1:]):
-        return
-    os.environ.setdefault("RAY_AUTH_MODE", "token")  # before Ray is imported
-    from fedgps_ray.cluster.handover import hand_over, split
-
-    address, arguments = split(sys.argv[1:])
-    if address is not None:
-        sys.exit(hand_over(address, arguments, print))
+RENAMED = {"--anew": "--restart"}  # old names of options, which keep working
 
 
 def main() -> None:
     """Run the command line; a user's mistake ends with a message and exit code 2."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        _hand_over_if_wanted()
-        app()
+        arguments = _current_names(sys.argv[1:])
+        app(args=arguments, prog_name="fedgps-ray")
     except UserError as problem:
-        err.print(f"[bold red]error:[/] {escape(str(problem))}", soft_wrap=True, highlight=False)
-        sys.exit(2)
+        _end("error", problem, 2)
     except ClientFailed as failure:
-        err.print(f"[bold red]failed:[/] {escape(str(failure))}", soft_wrap=True, highlight=False)
-        sys.exit(1)
+        _end("failed", failure, 1)
     except KeyboardInterrupt:
-        sys.exit(130)
-    finally:
-        if session := sys.modules.get("fedgps_ray.cluster.session"):
-            session.abandon_early()
+        _leave(130)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        out.print(f"fedgps-ray {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _current_names(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with options by the names they have now, and note what changed."""
+    for old in set(arguments) & set(RENAMED):
+        say(f"note: {old} is now called {RENAMED[old]}")
+    return [RENAMED.get(word, word) for word in arguments]
+
+
+def _end(kind: str, problem: Exception, code: int) -> None:
+    text = f"[bold red]{kind}:[/] {escape(str(problem))}"
+    err.print(text, soft_wrap=True, highlight=False)
+    _leave(code)
+
+
+def _leave(code: int) -> None:
+    """End the process without waiting for a Ray that is still starting: it ends with this one."""
+    session = sys.modules.get("fedgps_ray.cluster.session")
+    if session is not None and session.abandon_early():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)

@@ -1,97 +1,196 @@
-"""Options of the commands to specs."""
+"""Options that several commands share, and what can be checked of them without PyTorch or Ray."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from fedgps_ray.errors import UserError
+from fedgps_ray.cli.folders import check_folder
+from fedgps_ray.errors import UserError, unknown
 
-if TYPE_CHECKING:  # torch takes a second to import: help and mistakes should not wait for it
-    from fedgps_ray.spec import TrialSpec
+DATASETS = ("digits", "synthetic", "cifar10", "cifar100", "svhn")
+MODELS = ("mlp", "cnn", "convnet", "resnet18", "resnet50", "vit")
+PARTITIONS = ("dirichlet", "classes", "iid")
+DEVICES = ("auto", "cpu", "cuda")
+SPLIT, WHERE = "How data is split", "Where it runs"  # headings in the help
 
-Dataset = Annotated[
-    str,
-    typer.Option(help="digits, synthetic, cifar10, cifar100, svhn, or the path of an .npz file."),
+
+def use_token(address: str | None) -> str | None:
+    """Let Ray show its token to a cluster; it reads this variable when it is imported."""
+    if address is not None:
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    return address
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Dataset = Annotated[str, typer.Option(help=f"{', '.join(DATASETS)}, or the path of an .npz file.")]
+Clients = Annotated[int, typer.Option(min=1, help="Number of clients.")]
+DataDir = Annotated[
+    Path | None, typer.Option(help="Folder with the files of CIFAR or SVHN.", rich_help_panel=WHERE)
 ]
-Partition = Annotated[str, typer.Option(help="How data is shared out: dirichlet, classes or iid.")]
-Alpha = Annotated[
-    float | None, typer.Option(help="Dirichlet: the smaller, the more skewed. Default 0.1.")
+Download = Annotated[
+    bool,
+    typer.Option("--download", help="Download CIFAR or SVHN if missing.", rich_help_panel=WHERE),
 ]
-ClassesEach = Annotated[
-    int | None, typer.Option(help="classes: how many each client has. Default 2.")
-]
-Clients = Annotated[int, typer.Option(help="Number of clients.")]
-Scenario = Annotated[int, typer.Option(help="Which draw of the partition: 1, 2, ...")]
-DataDir = Annotated[Path | None, typer.Option(help="Folder with the files of CIFAR or SVHN.")]
-Download = Annotated[bool, typer.Option("--download", help="Download CIFAR or SVHN if missing.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="Any other setting: --set method.rho=0.3 --set optimizer.lr=0.05"),
 ]
-Actors = Annotated[
-    str | None,
-    typer.Option(help="Client actors of a trial: a number, or auto; for run also 0: no Ray."),
-]
-ClientCpus = Annotated[float | None, typer.Option(help="CPUs of a client actor.")]
-ClientGpus = Annotated[float | None, typer.Option(help="GPU share of a client actor.")]
 Address = Annotated[
     str | None,
-    typer.Option(help="Join a Ray cluster: auto, HOST:PORT, ray://HOST:PORT. Default: start one."),
+    typer.Option(
+        help="Join a Ray cluster: auto, HOST:PORT, ray://HOST:PORT. Default: start one.",
+        rich_help_panel=WHERE,
+        callback=use_token,
+    ),
 ]
-Device = Annotated[str, typer.Option(help="auto: cuda with a GPU share.")]
-CheckpointSeconds = Annotated[float | None, typer.Option(help="Time between checkpoints.")]
+ResultsFolder = Annotated[Path, typer.Argument(help="The folder of a run or a sweep.")]
 
 
-def trial(values: dict[str, Any], settings: list[str]) -> tuple["TrialSpec", dict[str, str]]:
-    """Return the spec, and where the .npz files lie that it names by content."""
-    from fedgps_ray.experiment import resolve
-    from fedgps_ray.experiment.tables import parse_setting, put
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """How a data set is split among clients."""
 
-    for setting in settings:
-        put(values, *parse_setting(setting))
-    return resolve(values)
+    partition: Annotated[
+        str, typer.Option(help="dirichlet, classes or iid.", rich_help_panel=SPLIT)
+    ] = "dirichlet"
+    alpha: Annotated[
+        float | None,
+        typer.Option(
+            help="dirichlet: the smaller, the more skewed. Default: 0.1.", rich_help_panel=SPLIT
+        ),
+    ] = None
+    classes_per_client: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="classes: how many each client has. Default: 2.", rich_help_panel=SPLIT
+        ),
+    ] = None
+    scenario: Annotated[
+        int,
+        typer.Option(min=1, help="Which draw of the partition: 1, 2, ...", rich_help_panel=SPLIT),
+    ] = 1
+
+    def __post_init__(self) -> None:
+        if self.partition not in PARTITIONS:
+            raise unknown("partition", self.partition, PARTITIONS)
+        for kind, name in (("dirichlet", "alpha"), ("classes", "classes_per_client")):
+            value = getattr(self, name)
+            if value is not None and kind != self.partition:
+                option = f"--{name.replace('_', '-')} {value}"
+                raise UserError(f"{option} is for --partition {kind}, not {self.partition}")
+        if self.alpha is not None:
+            check_positive("--alpha", self.alpha)
+
+    @property
+    def settings_of_partition(self) -> dict[str, Any]:
+        """Return the partition as a table of settings."""
+        own = {"alpha": self.alpha, "classes_per_client": self.classes_per_client}
+        given = {key: value for key, value in own.items() if value is not None}
+        return {"kind": self.partition, **given}
 
 
-def partition(kind: str, alpha: float | None, classes_per_client: int | None) -> dict[str, Any]:
-    """Return the partition that options describe."""
-    if alpha is not None and kind != "dirichlet":
-        raise UserError(f"--alpha {alpha} is for --partition dirichlet, not {kind}")
-    if classes_per_client is not None and kind != "classes":
-        given = f"--classes-per-client {classes_per_client}"
-        raise UserError(f"{given} is for --partition classes, not {kind}")
-    own = {"alpha": alpha, "classes_per_client": classes_per_client}
-    return {"kind": kind} | {key: value for key, value in own.items() if value is not None}
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """How and where trials run; None leaves it to the experiment file or the default."""
+
+    actors: Annotated[
+        str | None,
+        typer.Option(
+            help="Client actors of a trial: a number or auto; for run also 0: without Ray."
+            " Default: auto.",
+            rich_help_panel=WHERE,
+        ),
+    ] = None
+    client_cpus: Annotated[
+        float | None,
+        typer.Option(help="CPUs of a client actor. Default: 1.", rich_help_panel=WHERE),
+    ] = None
+    client_gpus: Annotated[
+        float | None,
+        typer.Option(help="GPU share of a client actor. Default: 0.", rich_help_panel=WHERE),
+    ] = None
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="cpu, cuda, or auto: cuda with a GPU share. Default: auto.", rich_help_panel=WHERE
+        ),
+    ] = None
+    address: Address = None
+    data_dir: DataDir = None
+    download: Download = False
+    checkpoint_seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Seconds between checkpoints. Default: 30.", rich_help_panel=WHERE
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.actors not in (None, "auto") and not str(self.actors).isdigit():
+            raise UserError(f"--actors {self.actors}: expected auto, 0, or a number of actors")
+        if self.device not in (None, *DEVICES):
+            raise UserError(f"--device {self.device}: use auto, cpu or cuda")
+        if self.client_cpus is not None:
+            check_positive("--client-cpus", self.client_cpus)
+
+    @property
+    def wanted(self) -> dict[str, Any]:
+        """Return what was asked for, as settings of an ExecutionSpec."""
+        actors = self.actors if self.actors in (None, "auto") else int(str(self.actors))
+        found = {
+            "actors": actors,
+            "client_cpus": self.client_cpus,
+            "client_gpus": self.client_gpus,
+            "device": self.device,
+            "address": self.address,
+            "data_dir": self.data_dir,
+            "download": self.download or None,
+            "checkpoint_seconds": self.checkpoint_seconds,
+        }
+        return {name: value for name, value in found.items() if value is not None}
 
 
-def with_token(address: str | None) -> None:
-    """Let Ray show its token to a cluster; it reads this when it is imported, so say it before."""
-    if address is not None:
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
+@dataclass(frozen=True, kw_only=True)
+class Launch(Execution):
+    """The options of everything that launches many trials."""
+
+    settings: Settings = None
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Folder for results; default: runs/NAME.")
+    ] = None
+    reuse: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Copy finished trials from this folder instead of running them; may be repeated.",
+        ),
+    ] = None
+    storage: Annotated[
+        str | None,
+        typer.Option(help="Keep results at this URI (s3://, gs://, file://); --out is a copy."),
+    ] = None
+    max_concurrent: Annotated[
+        int | None, typer.Option(min=1, help="Most trials at the same time; default: what fits.")
+    ] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would run.")] = False
+    as_json: Json = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for folder in self.reuse or []:
+            check_folder(folder)
+        if self.actors is not None and self.actors.isdigit() and int(self.actors) == 0:
+            raise UserError("--actors 0: a sweep runs on Ray; use 1 or more, or auto")
+
+    @property
+    def wanted(self) -> dict[str, Any]:
+        """Return what was asked for, as settings of an ExecutionSpec."""
+        return super().wanted | ({} if self.storage is None else {"storage": self.storage})
 
 
-def execution(actors: str | None, device: str, **others: Any) -> dict[str, Any]:
-    """Return what options say about how a sweep is carried out; None: the file decides."""
-    known = None if actors is None else number_of_actors(actors)
-    return {"actors": known, "device": known_device(device), **others}
-
-
-def number_of_actors(given: str) -> Any:
-    """Return a number of actors, or auto."""
-    if given == "auto":
-        return given
-    if not given.isdigit():
-        raise UserError(f"--actors {given}: expected auto, 0, or a number of actors")
-    return int(given)
-
-
-def known_device(name: str) -> Any:
-    """Return a device that exists here."""
-    import torch
-
-    if name not in ("auto", "cpu", "cuda"):
-        raise UserError(f"--device {name}: use auto, cpu or cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: PyTorch finds no GPU here; use --device auto or cpu")
-    return name
+def check_positive(option: str, value: float) -> None:
+    """Refuse what is not a number above zero."""
+    if not 0 < value < float("inf"):
+        raise UserError(f"{option} {value:g}: must be a number greater than 0")

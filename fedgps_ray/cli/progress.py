@@ -13,26 +13,29 @@ from fedgps_ray.units import duration, percent, size
 
 
 class Pace:
-    """Best accuracy and seconds a round so far."""
+    """Best accuracy and seconds per round so far."""
 
     def __init__(self, rounds: int, rounds_done: int) -> None:
         self.rounds, self.first, self.began = rounds, rounds_done, time.monotonic()
-        self.best = 0.0
+        self.best: float | None = None
 
     def line(self, row: Row) -> str:
-        """Return accuracy so far, seconds a round and time left."""
+        """Return accuracy so far, seconds per round and time left."""
         if "weights_sha256" not in row:
             return "diverged"
-        accuracy = row["accuracy"]
-        self.best = max(self.best, accuracy or 0.0)
-        scored = "not tested" if accuracy is None else f"accuracy {accuracy:.2%}"
         seconds = (time.monotonic() - self.began) / max(1, row["round"] - self.first)
         left = duration(seconds * (self.rounds - row["round"]))
-        return f"{scored}  best {self.best:.2%}  {seconds:.2f} s a round  {left} left"
+        return f"{self._scores(row['accuracy'])}  {seconds:.2f} s per round  {left} left"
+
+    def _scores(self, accuracy: float | None) -> str:
+        if accuracy is not None:
+            self.best = accuracy if self.best is None else max(self.best, accuracy)
+        scored = "not tested" if accuracy is None else f"accuracy {accuracy:.2%}"
+        return scored if self.best is None else f"{scored}  best {self.best:.2%}"
 
 
 class Follower:
-    """Shows a trial's events: a live bar of rounds in a terminal, one line an event elsewhere."""
+    """Shows a trial's events: a live bar of rounds in a terminal, one line per event elsewhere."""
 
     def __init__(self, console: Console, label: str, rounds: int) -> None:
         self.console, self.label, self.rounds = console, label, rounds

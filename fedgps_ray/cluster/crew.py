@@ -4,84 +4,77 @@ The owner may be one of many in a sweep, so it stays light: only the actors impo
 """
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ray
-from ray.exceptions import RayTaskError
+from ray.exceptions import GetTimeoutError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from fedgps_ray.cluster import session
-from fedgps_ray.cluster.session import LOST
+from fedgps_ray.cluster.policy import POLICY, RetryPolicy
+from fedgps_ray.cluster.session import LOST, Actor, Reference
 from fedgps_ray.errors import ClientFailed, Lost, Stopped, UserError
 from fedgps_ray.events import Event, Status
+from fedgps_ray.loading import load
 
 if TYPE_CHECKING:
     from fedgps_ray.spec import ExecutionSpec, TrialSpec
 
-LOOK_SECONDS = 0.5
-SERVER_RETRIES = 3  # in a row without a finished round
+
+class TrialSettings(NamedTuple):
+    """What a server is to do; the specs as JSON, since their classes need PyTorch."""
+
+    spec: dict[str, Any]
+    execution: dict[str, Any]
+    start_over: bool = False
+    policy: RetryPolicy = POLICY
 
 
-class ClientActor:
-    """Ray's coat around a client; the process imports PyTorch when it is made."""
-
-    def __init__(self) -> None:
-        from fedgps_ray.cluster.client import Client
-
-        self.inner = Client()
-
-    def setup(self, *arguments: Any) -> dict[str, Any]:
-        """Make ready for a trial."""
-        return self.inner.setup(*arguments)
-
-    def facts(self) -> dict[str, Any]:
-        """Say where and what this actor is."""
-        return self.inner.facts()
-
-    def do(self, plans: Any, apart: bool, *arguments: Any) -> Any:
-        """Carry out plans."""
-        return self.inner.do(plans, apart, *arguments)
-
-    @ray.method(concurrency_group="control")
-    def ping(self) -> None:
-        """Answer, also while working: a process that does not is hung."""
+def settings_of(
+    spec: "TrialSpec",
+    execution: "ExecutionSpec",
+    start_over: bool = False,
+    policy: RetryPolicy = POLICY,
+) -> TrialSettings:
+    """Return what a server needs to carry out a trial."""
+    patient = policy.with_hang(execution.hang_seconds)
+    return TrialSettings(spec.model_dump(mode="json"), execution.anywhere(), start_over, patient)
 
 
-class ServerActor:
-    """Ray's coat around a server."""
+class Host:
+    """Runs a class of actors.py in a process of its own and passes calls on to it by name.
 
-    def __init__(self) -> None:
-        from fedgps_ray.cluster.server import Server
+    The owner of an actor has to have its class, and actors.py imports PyTorch: with a host the
+    owner has this class instead, and only the actor's own process imports the other.
+    """
 
-        self.inner = Server()
+    def __init__(self, kind: str) -> None:
+        self.actor = load(f"fedgps_ray.cluster.actors:{kind}")()
 
-    def run(self, *arguments: Any) -> Iterator[Event]:
-        """Yield where the trial starts, then its rows."""
-        yield from self.inner.run(*arguments)
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method, one at a time."""
+        return getattr(self.actor, method)(*arguments)
+
+    def stream(self, method: str, *arguments: Any) -> Iterator[Any]:
+        """Call a method whose results are passed on one by one."""
+        yield from getattr(self.actor, method)(*arguments)
 
     @ray.method(concurrency_group="control")
-    def is_idle(self) -> bool:
-        """Say whether the trial has ended."""
-        return not self.inner.running
+    def control(self, method: str) -> Any:
+        """Call a method that answers at once, also while another call is under way."""
+        return getattr(self.actor, method)()
 
-    @ray.method(concurrency_group="control")
-    def stop(self) -> None:
-        """Let the trial write a checkpoint and end."""
-        self.inner.stop()
 
-    @ray.method(concurrency_group="control")
-    def status(self) -> Status:
-        """Say what is being worked on."""
-        return self.inner.status()
-
-    @ray.method(concurrency_group="control")
-    def facts(self) -> list[dict[str, Any]]:
-        """Say where this actor and the client actors are."""
-        return self.inner.facts()
+def start_actor(kind: str, **options: Any) -> Actor:
+    """Start an actor, which Ray knows by the name of its class."""
+    host = type(kind, (Host,), {})
+    remote = ray.remote(concurrency_groups={"control": 1})(host)  # type: ignore[call-overload]
+    handle: Actor = remote.options(**options).remote(kind)
+    return handle
 
 
 @dataclass
@@ -89,35 +82,29 @@ class Crew:
     """The client actors of a trial, the room reserved for its server, and the server in it."""
 
     server_room: PlacementGroupSchedulingStrategy
-    clients: list[Any]
-    server: Any = None
+    clients: Sequence[Actor]
+    server: Actor | None = None
 
-    def take_server(self) -> Any:
+    def take_server(self) -> Actor:
         """Return the server; start one if there is none."""
         self.server = self.server or self.start_server()
         return self.server
 
-    def start_server(self) -> Any:
+    def start_server(self) -> Actor:
         """Start a server in its own room; the client actors are the owner's and outlive it."""
         room = {"num_cpus": 0, "memory": session.SERVER_BYTES}
-        made = _with_control(ServerActor).options(**room, scheduling_strategy=self.server_room)
-        return made.remote()
+        return start_actor("ServerActor", **room, scheduling_strategy=self.server_room)
 
     def facts(self) -> list[dict[str, Any]]:
         """Say where the server and the clients of its trial are."""
-        found: list[dict[str, Any]] = ray.get(self.take_server().facts.remote())
-        return found
+        facts: list[dict[str, Any]] = ray.get(self.take_server().control.remote("facts"))
+        return facts
 
     def drop_server(self) -> None:
         """End the server; the next trial gets another."""
         if self.server is not None:
             ray.kill(self.server)
             self.server = None
-
-
-def _with_control(kind: type) -> Any:
-    """Make an actor that works one call at a time and still answers its control methods."""
-    return ray.remote(concurrency_groups={"control": 1})(kind)  # type: ignore[call-overload]
 
 
 def bundle(group: PlacementGroup, index: int) -> PlacementGroupSchedulingStrategy:
@@ -142,10 +129,10 @@ def start(execution: "ExecutionSpec", clients: int, per_round: int) -> Iterator[
     server_room = placement_group([{"memory": session.SERVER_BYTES}])
     group = placement_group([client_share(execution)] * number, strategy="PACK")
     try:
-        if not (server_room.wait(timeout_seconds=30) and group.wait(timeout_seconds=30)):
+        if not all(room.wait(timeout_seconds=POLICY.room_seconds) for room in (server_room, group)):
             raise UserError(
-                f"no room for {number} actors within 30 s: the cluster is busy, or too small;"
-                " use fewer with --actors, or wait"
+                f"no room for {number} actors within {POLICY.room_seconds:g} s: the cluster is"
+                " busy, or too small; use fewer with --actors, or wait"
             )
         places = [bundle(group, i) for i in range(number)]
         yield Crew(bundle(server_room, 0), start_clients(client_share(execution), places))
@@ -154,69 +141,69 @@ def start(execution: "ExecutionSpec", clients: int, per_round: int) -> Iterator[
         remove_placement_group(server_room)
 
 
-def start_clients(share: dict[str, float], places: list[Any]) -> list[Any]:
+def start_clients(
+    share: dict[str, float], places: Sequence[PlacementGroupSchedulingStrategy]
+) -> list[Actor]:
     """Start a client actor in each place."""
-    kind = _with_control(ClientActor)
-    room = {"num_cpus": share["CPU"], "num_gpus": share.get("GPU", 0)}
-    return [
-        kind.options(**room, max_restarts=-1, scheduling_strategy=place).remote()
-        for place in places
-    ]
+    room = {"num_cpus": share["CPU"], "num_gpus": share.get("GPU", 0), "max_restarts": -1}
+    return [start_actor("ClientActor", **room, scheduling_strategy=place) for place in places]
 
 
 def run_on_ray(
-    spec: "TrialSpec", execution: "ExecutionSpec", anew: bool = False
+    spec: "TrialSpec", execution: "ExecutionSpec", start_over: bool = False
 ) -> Generator[Event]:
     """Yield where a trial starts, its rows, and what it does in between."""
     yield Status("starting Ray" if execution.address is None else f"joining {execution.address}")
     with session.connected(execution.address):
         yield Status("reserving room for the actors")
-        with start(execution, spec.clients, spec.per_round) as started:
-            yield Status(f"starting {len(started.clients)} actors, reading data")
-            settings = spec.model_dump(mode="json"), execution.anywhere()
-            yield from follow(started, *settings, anew)
+        with start(execution, spec.clients, spec.per_round) as crew:
+            yield Status(f"starting {len(crew.clients)} actors, reading data")
+            yield from follow(crew, settings_of(spec, execution, start_over))
 
 
-def follow(
-    started: Crew,
-    spec: dict[str, Any],
-    execution: dict[str, Any],
-    anew: bool = False,
-    library: Any = None,
-) -> Generator[Event]:
+def follow(crew: Crew, settings: TrialSettings, library: Actor | None = None) -> Generator[Event]:
     """Run servers until one reaches the end; a lost one is followed by another.
 
     The last server stays for the next trial. A library is an actor that has data sets to share.
     """
-    failures = 0
+    losses = 0
     while True:
-        server = started.take_server()
+        server = crew.take_server()
         try:
-            data = ray.get(library.find.remote(spec["dataset"])) if library else []
-            for event in _events(server, spec, execution, started.clients, anew, data):
-                failures = 0 if isinstance(event, dict) else failures
+            for event in _events(server, settings, crew.clients, library):
+                losses = 0 if isinstance(event, dict) else losses
                 yield event
             return
         except LOST as loss:
-            started.drop_server()
-            failures, anew = failures + 1, False
-            if failures > SERVER_RETRIES:
-                raise Lost(f"the server was lost {failures} times in a row: {loss}") from loss
-            time.sleep(failures)  # a shortage may pass
+            crew.drop_server()
+            losses, settings = losses + 1, settings._replace(start_over=False)
+            another = settings.policy.after_server_loss(losses)
+            if not another.again:
+                raise Lost(f"the server was lost {losses} times in a row: {loss}") from loss
+            time.sleep(another.pause)  # a shortage may pass
         except BaseException as reason:
             if isinstance(reason, (KeyboardInterrupt, GeneratorExit)):
-                _stop(server)
-            started.drop_server()
+                _stop(server, settings.policy)
+            crew.drop_server()
             raise
 
 
-def _events(server: Any, *arguments: Any) -> Iterator[Event]:
+def _events(
+    server: Actor,
+    settings: TrialSettings,
+    clients: Sequence[Actor],
+    library: Actor | None,
+) -> Iterator[Event]:
     """Let a server run a trial and yield what it tells."""
-    rows = server.run.options(num_returns="streaming").remote(*arguments)
+    data: list[Reference] = (
+        ray.get(library.find.remote(settings.spec["dataset"])) if library else []
+    )
+    stream: Any = server.stream.options(num_returns="streaming")
+    rows = stream.remote("run", settings, clients, data)
     while True:
-        ready, _ = ray.wait([rows], timeout=LOOK_SECONDS)
+        ready, _ = ray.wait([rows], timeout=settings.policy.look_seconds)
         if not ready:
-            yield _status(server)
+            yield _status(server, settings.policy)
             continue
         try:
             yield ray.get(next(rows))
@@ -234,22 +221,23 @@ def _cause(failure: RayTaskError) -> BaseException:
     return cause if isinstance(cause, (UserError, ClientFailed, Stopped, *LOST)) else failure
 
 
-def _status(server: Any) -> Status:
+def _status(server: Actor, policy: RetryPolicy) -> Status:
     try:
-        found: Status = ray.get(server.status.remote(), timeout=5)
-    except (ray.exceptions.GetTimeoutError, *LOST):
+        asked: Reference = server.control.remote("status")
+        status: Status = ray.get(asked, timeout=policy.status_seconds)
+    except (GetTimeoutError, *LOST):
         return Status("waiting for the server")
-    return found
+    return status
 
 
-def _stop(server: Any) -> None:
+def _stop(server: Actor, policy: RetryPolicy) -> None:
     """Give a server the time to write its checkpoint."""
-    server.stop.remote()
-    deadline = time.monotonic() + 30
+    server.control.remote("stop")
+    deadline = time.monotonic() + policy.stop_seconds
     while time.monotonic() < deadline:
         try:
-            if ray.get(server.is_idle.remote(), timeout=5):
+            if ray.get(server.control.remote("is_idle"), timeout=policy.status_seconds):
                 return
-        except (ray.exceptions.GetTimeoutError, *LOST):
+        except (GetTimeoutError, *LOST):
             return
         time.sleep(0.1)

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import ray
 from ray.exceptions import OutOfMemoryError, RayActorError
 
-from fedgps_ray.errors import ClientFailed, Stopped
+from fedgps_ray.cluster.liveness import Liveness
+from fedgps_ray.cluster.parcels import AnyJob
+from fedgps_ray.cluster.placement import place
+from fedgps_ray.cluster.policy import RetryPolicy
+from fedgps_ray.cluster.session import Actor, Reference
+from fedgps_ray.errors import ClientFailed, Lost, Stopped
 from fedgps_ray.rounds.worker import Setup
 
-TICK_SECONDS = 0.5
-PATIENCE_SECONDS = 10.0  # how long a unit waits for its own actor before another takes it
-READY_SECONDS = 15.0  # how long a trial waits for the next actor once it has one
-SET_UP_SECONDS = 60.0  # how long it tries when it has none; a lost node is noticed within 30
-MAX_DEATHS = 3  # of actors while they worked on the same unit
 DEATH = (RayActorError, OutOfMemoryError)
 
 
@@ -23,11 +23,11 @@ class Shared(NamedTuple):
     """A trial's setup in the object store, its data set apart: trials may share that."""
 
     clients: int
-    setup: Any
-    data: Any
+    setup: Reference
+    data: Reference
 
 
-def share(setup: Setup, data: Any = None) -> Shared:
+def share(setup: Setup, data: Reference | None = None) -> Shared:
     """Put a setup into the object store, and its data set unless that is there already."""
     bare = setup._replace(data=None)  # type: ignore[arg-type]
     lies = ray.put(setup.data) if data is None else data
@@ -38,9 +38,9 @@ class Arguments:
     """The references that a call hands to an actor, each once."""
 
     def __init__(self) -> None:
-        self.references: list[Any] = []
+        self.references: list[Reference] = []
 
-    def add(self, reference: Any) -> int:
+    def add(self, reference: Reference) -> int:
         """Return the number of a reference among the arguments."""
         if reference not in self.references:
             self.references.append(reference)
@@ -51,28 +51,35 @@ class Arguments:
 class Unit:
     """A piece of work that any actor can do, and do again with the same result."""
 
-    plan: Callable[[Arguments], Any]
+    on_wire: Callable[[Arguments], AnyJob]  # puts what the job needs among a call's arguments
     cost: float
     name: str
     own_actor: int | None = None
-    apart: bool = False
+    apart: bool = False  # what a client keeps is returned apart from its reply
     deaths: int = 0
     result: Any = None
     is_done: bool = False
+
+
+class Call(NamedTuple):
+    """A call that an actor has not answered yet."""
+
+    units: list[Unit]
+    references: list[Reference]
 
 
 @dataclass
 class Seat:
     """An actor as the dispatcher sees it."""
 
-    handle: Any
+    handle: Actor
     name: str
     facts: dict[str, Any] = field(default_factory=dict)
-    setting_up: Any = None
-    calls: dict[Any, tuple[list[Unit], list[Any]]] = field(default_factory=dict)
+    setting_up: Reference | None = None
+    calls: dict[Reference, Call] = field(default_factory=dict)
     failing_since: float | None = None
-    ping: Any = None
-    pinged: float = 0.0
+    ping: Reference | None = None
+    liveness: Liveness = field(default_factory=Liveness)
 
     @property
     def is_ready(self) -> bool:
@@ -82,20 +89,21 @@ class Seat:
     @property
     def load(self) -> float:
         """Cost of what the actor has still to do."""
-        return sum(unit.cost for units, _ in self.calls.values() for unit in units)
+        return sum(unit.cost for call in self.calls.values() for unit in call.units)
 
 
 class Dispatcher:
     """Hands units to actors and waits for them."""
 
     def __init__(
-        self, handles: Sequence[Any], shared: Shared, device: str, hang_seconds: float
+        self, handles: Sequence[Actor], shared: Shared, device: str, policy: RetryPolicy
     ) -> None:
-        self.shared, self.device, self.hang_seconds = shared, device, hang_seconds
+        self.shared, self.device, self.policy = shared, device, policy
         # with one for every client, actor i is client i
         kind = "client" if len(handles) == shared.clients else "worker"
         self.seats = [Seat(handle, f"{kind}-{i}") for i, handle in enumerate(handles)]
         self.waiting: list[tuple[float, Unit]] = []
+        self.last_ready = time.monotonic()
         self.restarts = 0
         self.stopping = False
         for seat in self.seats:
@@ -104,38 +112,26 @@ class Dispatcher:
     # --- handing out ----------------------------------------------------------------------------
 
     def submit(self, units: Sequence[Unit]) -> None:
-        """Hand out units, the longest first, to whoever has least to do; one call an actor."""
-        shares: dict[int, list[Unit]] = {}
+        """Hand out units, one call an actor; those whose actor is not ready wait."""
         loads = {i: seat.load for i, seat in enumerate(self.seats) if seat.is_ready}
-        for unit in sorted(units, key=lambda unit: -unit.cost):
-            number = self._choose(unit, loads)
-            if number is None:
-                self.waiting.append((time.monotonic(), unit))
-                continue
-            loads[number] += unit.cost
-            shares.setdefault(number, []).append(unit)
-        for number, share in shares.items():
-            self._call(self.seats[number], share)
-
-    def _choose(self, unit: Unit, loads: dict[int, float]) -> int | None:
-        if unit.own_actor is not None:
-            return unit.own_actor if unit.own_actor in loads else None
-        return min(loads, key=lambda number: (loads[number], number)) if loads else None
+        costs, owners = [u.cost for u in units], [u.own_actor for u in units]
+        calls, waiting = place(costs, owners, loads)
+        for actor, numbers in calls.items():
+            self._call(self.seats[actor], [units[number] for number in numbers])
+        self.waiting += [(time.monotonic(), units[number]) for number in waiting]
 
     def _call(self, seat: Seat, units: list[Unit]) -> None:
         arguments = Arguments()
-        plans = [unit.plan(arguments) for unit in units]
+        jobs = [unit.on_wire(arguments) for unit in units]
         apart = units[0].apart
-        method = seat.handle.do.options(num_returns=1 + 2 * len(units) if apart else 1)
-        references = method.remote(plans, apart, *arguments.references)
+        call: Any = seat.handle.call.options(num_returns=1 + 2 * len(units) if apart else 1)
+        references = call.remote("do", jobs, apart, *arguments.references)
         references = references if isinstance(references, list) else [references]
-        if not seat.calls:
-            seat.pinged = time.monotonic()
-        seat.calls[references[0]] = (units, references)
+        seat.calls[references[0]] = Call(units, references)
 
     def _set_up(self, seat: Seat) -> None:
         _, setup, data = self.shared
-        seat.setting_up = seat.handle.setup.remote(seat.name, self.device, setup, data)
+        seat.setting_up = seat.handle.call.remote("setup", seat.name, self.device, setup, data)
 
     # --- waiting --------------------------------------------------------------------------------
 
@@ -152,35 +148,33 @@ class Dispatcher:
             before, ready = ready, sum(seat.is_ready for seat in self.seats)
             if ready != before:
                 since = time.monotonic()
-            elif ready and time.monotonic() - since > READY_SECONDS:
+            elif ready and not self.policy.keeps_waiting(ready, time.monotonic() - since):
                 return
 
     def tick(self) -> None:
-        """Take in what has happened, or wait a moment for something to happen."""
+        """Wait until something happens, or it is time to look for hangs; take in what happened."""
         if self.stopping:
             raise Stopped
-        watched = {seat.setting_up: seat for seat in self.seats if not seat.is_ready}
+        watched = {seat.setting_up: seat for seat in self.seats if seat.setting_up is not None}
         watched |= {first: seat for seat in self.seats for first in seat.calls}
-        if watched:
-            ray.wait(list(watched), timeout=TICK_SECONDS)
-            ready, _ = ray.wait(list(watched), num_returns=len(watched), timeout=0)
-        else:
-            time.sleep(TICK_SECONDS)
-            ready = []
+        ray.wait(list(watched), timeout=self.policy.tick_seconds)
+        ready, _ = ray.wait(list(watched), num_returns=len(watched), timeout=0)
         for reference in ready:
             self._take(watched[reference], reference)
         self._hand_out_waiting()
-        self._watch_for_hangs()
+        for seat in self.seats:
+            self._watch(seat)
+        self._give_up_without_actors()
 
-    def _take(self, seat: Seat, reference: Any) -> None:
+    def _take(self, seat: Seat, reference: Reference) -> None:
         if reference == seat.setting_up:
-            self._take_set_up(seat)
+            self._take_set_up(seat, reference)
         elif reference in seat.calls:
             self._take_results(seat, reference)
 
-    def _take_set_up(self, seat: Seat) -> None:
+    def _take_set_up(self, seat: Seat, reference: Reference) -> None:
         try:
-            seat.facts = ray.get(seat.setting_up)
+            seat.facts = ray.get(reference)
         except DEATH as death:
             self._set_up_again(seat, death)
             return
@@ -189,13 +183,15 @@ class Dispatcher:
     def _set_up_again(self, seat: Seat, death: Exception) -> None:
         """Try once more, unless there is no other actor either and it has gone on for long."""
         seat.failing_since = seat.failing_since or time.monotonic()
-        alone = not any(other.is_ready for other in self.seats)
-        if alone and time.monotonic() - seat.failing_since > SET_UP_SECONDS:
-            raise ClientFailed(f"no actor can be set up: {death}") from death
-        time.sleep(0.1)
+        seconds = time.monotonic() - seat.failing_since
+        others_ready = any(other.is_ready for other in self.seats)
+        another = self.policy.after_failed_set_up(seconds, others_ready)
+        if not another.again:
+            raise Lost(f"no actor can be set up: {death}") from death
+        time.sleep(another.pause)
         self._set_up(seat)
 
-    def _take_results(self, seat: Seat, reference: Any) -> None:
+    def _take_results(self, seat: Seat, reference: Reference) -> None:
         try:
             results = ray.get(reference)
         except DEATH as death:
@@ -207,13 +203,13 @@ class Dispatcher:
             unit.result, unit.is_done = (result, *kept) if kept else result, True
 
     def _bury(self, seat: Seat, death: Exception) -> None:
-        """Take back what a dead actor had to do; Ray restarts it, and it is set up anew."""
-        calls = [units for units, _ in seat.calls.values()]
-        seat.calls, seat.ping = {}, None
+        """Take back what a dead actor had to do; Ray restarts it, and it is set up again."""
+        calls = [call.units for call in seat.calls.values()]
+        seat.calls = {}
         self.restarts += 1
         for unit in calls[0]:  # the later calls had not begun: what is in them is not to blame
             unit.deaths += 1
-            if unit.deaths >= MAX_DEATHS:
+            if not self.policy.after_death(unit.deaths).again:
                 raise ClientFailed(
                     f"{unit.name}: its actor died {unit.deaths} times while working on it ({death})"
                 )
@@ -224,30 +220,32 @@ class Dispatcher:
         """Give lost units to their own actor once it is back, after a while to any; one a call."""
         still, self.waiting = self.waiting, []
         for since, unit in still:
-            loads = {i: seat.load for i, seat in enumerate(self.seats) if seat.is_ready}
-            if time.monotonic() - since > PATIENCE_SECONDS:
+            if time.monotonic() - since > self.policy.own_actor_seconds:
                 unit.own_actor = None
-            number = self._choose(unit, loads)
-            if number is None:
-                self.waiting.append((since, unit))
-            else:
-                self._call(self.seats[number], [unit])
+            loads = {i: seat.load for i, seat in enumerate(self.seats) if seat.is_ready}
+            calls, _ = place([unit.cost], [unit.own_actor], loads)
+            for actor in calls:
+                self._call(self.seats[actor], [unit])
+            self.waiting += [] if calls else [(since, unit)]
 
-    def _watch_for_hangs(self) -> None:
-        now = time.monotonic()
-        for seat in self.seats:
-            if not (seat.is_ready and seat.calls):
-                seat.ping = None
-            elif seat.ping is None:
-                if now - seat.pinged > self.hang_seconds / 3:
-                    seat.ping, seat.pinged = seat.handle.ping.remote(), now
-            elif ray.wait([seat.ping], timeout=0)[0]:
-                seat.ping, seat.pinged = None, now
-            elif now - seat.pinged > self.hang_seconds:
-                ray.kill(seat.handle, no_restart=False)
-                seat.ping, seat.pinged = None, now
+    def _watch(self, seat: Seat) -> None:
+        """Ping an actor that has something to do, and kill one that is silent: it is replaced."""
+        is_busy = bool(seat.calls) or not seat.is_ready
+        limit = self.policy.allowed_silence(seat.is_ready) if is_busy else None
+        answered = bool(seat.liveness.is_asked and ray.wait([seat.ping], timeout=0)[0])
+        step = seat.liveness.look(time.monotonic(), answered, limit)
+        if step == "ping":
+            seat.ping = seat.handle.control.remote("ping")
+        elif step == "replace":
+            ray.kill(seat.handle, no_restart=False)
+
+    def _give_up_without_actors(self) -> None:
+        if any(seat.is_ready for seat in self.seats):
+            self.last_ready = time.monotonic()
+        elif not self.policy.keeps_waiting(0, time.monotonic() - self.last_ready):
+            raise Lost(f"no actor was ready for {self.policy.no_actor_seconds:g} s")
 
     def in_flight(self) -> list[str]:
         """Return the names of the units that are being worked on."""
-        calls = [units for seat in self.seats for units, _ in list(seat.calls.values())]
+        calls = [call.units for seat in self.seats for call in list(seat.calls.values())]
         return [unit.name for units in calls for unit in units if not unit.is_done]

@@ -1,4 +1,7 @@
-"""A command handed over to a cluster through Ray Client: it runs there, its lines come back."""
+"""Runs a command on a cluster through Ray Client, and brings back the lines that it prints.
+
+Ray's job interface would do the same, but needs ray[default] here and a dashboard on the cluster.
+"""
 
 import os
 import subprocess
@@ -6,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +18,37 @@ import ray
 from fedgps_ray.cluster.session import own_answer_to_sigterm
 from fedgps_ray.errors import UserError
 
-CLIENT = "ray://"
-LOOK_SECONDS = 0.5
-KEPT = ("RAY_AUTH", "RAY_USE_TLS", "RAY_TLS")
+POLL_SECONDS = 0.5
+PASSED_ON = ("RAY_AUTH", "RAY_USE_TLS", "RAY_TLS")  # the actor's other RAY_ variables are its own
 PROGRAM = [sys.executable, "-c", "from fedgps_ray.cli import main; main()"]
 
 
 class Deputy:
-    """An actor on the cluster that runs the command as a process of its own."""
+    """An actor on the cluster that runs the command in a separate process."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.folder = tempfile.TemporaryDirectory()
 
     def start(self, arguments: list[str], files: dict[int, tuple[str, str]]) -> None:
-        """Start the command; files: text and name of those arguments that are files."""
+        """Start the command.
+
+        files: name and text of each argument that is a file, by its position. The address that is
+        added wins over the one that the user gave: of an option given twice, the last one counts.
+        """
         for number, (name, text) in files.items():
             path = Path(self.folder.name) / name
             path.write_text(text)
             arguments[number] = str(path)
-        own = {
-            k: v for k, v in os.environ.items() if not k.startswith("RAY_") or k.startswith(KEPT)
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("RAY_") or name.startswith(PASSED_ON)
         }
         address = ray.get_runtime_context().gcs_address
         self.process = subprocess.Popen(
             [*PROGRAM, *arguments, "--address", address],
-            env=own,
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -50,33 +58,21 @@ class Deputy:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        with self.process.stdout as said:
-            self.lines.extend(line.rstrip("\n") for line in said)
+        with self.process.stdout as output:
+            self.lines.extend(line.rstrip("\n") for line in output)
 
     def news(self, seen: int) -> tuple[list[str], int | None]:
-        """Return the lines since the last look, and the exit code once all is said."""
-        ended = None if self.reader.is_alive() else self.process.wait()
-        return self.lines[seen:], ended
+        """Return the lines not seen yet, and the exit code once there are no more to come."""
+        exit_code = None if self.reader.is_alive() else self.process.wait()
+        return self.lines[seen:], exit_code
 
     def stop(self) -> None:
-        """Let the command write its checkpoints and end."""
+        """Ask the command to write its checkpoints and exit."""
         self.process.terminate()
 
 
-def split(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Return the address of a cluster that is reached by Ray Client, and the other arguments."""
-    others, address, words = [], None, iter(arguments)
-    for word in words:
-        value = next(words, "") if word == "--address" else word.removeprefix("--address=")
-        if word.startswith("--address") and value.startswith(CLIENT):
-            address = value
-        else:
-            others += [word, value] if word == "--address" else [word]
-    return address, others
-
-
 def hand_over(address: str, arguments: list[str], say: Callable[[str], None]) -> int:
-    """Run a command on a cluster, say what it prints, and return its exit code."""
+    """Run a command on the cluster at ray://HOST:PORT and return its exit code."""
     files = {
         number: (Path(word).name, Path(word).read_text())
         for number, word in enumerate(arguments)
@@ -85,10 +81,10 @@ def hand_over(address: str, arguments: list[str], say: Callable[[str], None]) ->
     try:
         with own_answer_to_sigterm():
             ray.init(address, log_to_driver=False)
-    except Exception as problem:  # Ray raises many types here
+    except Exception as problem:  # Ray raises many types here, none of them documented
         raise UserError(
-            f"cannot join {address}: {str(problem).splitlines()[0]}\nRay Client needs"
-            ' pip install "ray[client]" here and on the head, and the token of the cluster here'
+            f"cannot connect to {address}: {str(problem).splitlines()[0]}\nRay Client needs"
+            ' pip install "ray[client]" here and on the head, and the cluster\'s token here'
         ) from problem
     try:
         deputy: Any = ray.remote(num_cpus=0)(Deputy).remote()
@@ -107,7 +103,7 @@ def _follow(deputy: Any, say: Callable[[str], None]) -> int:
             for line in lines:
                 say(line)
             seen += len(lines)
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
             ray.get(deputy.stop.remote())
     return code

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedgps_ray.data.batches import as_tensor
 from fedgps_ray.rounds.packing import Skeleton, pack, unpack
+from fedgps_ray.rounds.worker import Asked, Job
 
 WORTH_LENDING = 100_000  # bytes; smaller tensors are copied
 Key = tuple[int, torch.Size, torch.dtype]
@@ -23,12 +24,39 @@ class Parcel(NamedTuple):
     loans: list[Loan]
 
 
+class Slot(NamedTuple):
+    """Where a call finds a kept value: right here, or among its arguments like its lenders."""
+
+    parcel: Parcel | int
+    lenders: tuple[int, ...]
+
+
+class EvaluationJob(NamedTuple):
+    """Some batches of the test set; the model is a number among the arguments of the call."""
+
+    numbers: tuple[int, ...]
+    params: int
+
+
+class AnswerJob(NamedTuple):
+    """A question to one client; what is sent along is among the arguments."""
+
+    client: int
+    asked: Asked
+    sent: int
+    memory: Slot | None
+
+
+# what an actor does; the message of a Job is a number among the arguments, what it kept are slots
+AnyJob = Job | EvaluationJob | AnswerJob
+
+
 def key(tensor: Tensor) -> Key:
     """Return what tells a tensor apart from all others that are alive."""
     return (tensor.data_ptr(), tensor.shape, tensor.dtype)
 
 
-def wrap(value: Any, lent: Mapping[Key, Loan] | None = None) -> Parcel:
+def wrap(value: object, lent: Mapping[Key, Loan] | None = None) -> Parcel:
     """Make a parcel; tensors that are lent are named, not copied."""
     arrays: list[NDArray[Any]] = []
     loans: list[Loan] = []

@@ -6,26 +6,38 @@ from typing import Any, NamedTuple
 import ray
 from torch import Tensor
 
-from fedgps_ray.cluster.client import AnswerPlan, Slot, TestPlan, WorkPlan
 from fedgps_ray.cluster.dispatch import Arguments, Dispatcher, Unit
-from fedgps_ray.cluster.parcels import WORTH_LENDING, Opened, Parcel, key, open_parcel, wrap
+from fedgps_ray.cluster.parcels import (
+    WORTH_LENDING,
+    AnswerJob,
+    EvaluationJob,
+    Key,
+    Opened,
+    Parcel,
+    Slot,
+    key,
+    open_parcel,
+    wrap,
+)
+from fedgps_ray.cluster.session import Reference
 from fedgps_ray.data.batches import PLAIN_BATCH
-from fedgps_ray.rounds.pool import Handle, Kept, Returned, Task
-from fedgps_ray.rounds.worker import Asked, Done, Setup
+from fedgps_ray.methods.base import Memory, Reply
+from fedgps_ray.rounds.pool import NOTHING, Kept
+from fedgps_ray.rounds.worker import Asked, Handle, Job, Setup
 from fedgps_ray.tensors import Params, leaves, num_bytes
 from fedgps_ray.training.evaluate import Score, score
 
 APART_BYTES = 1_000_000  # a larger kept value is an object of its own, a smaller one travels along
 TEST_COST = 1 / 3  # of an image against training on it: a forward pass, no backward pass
 FIRST_GUESS = 1e-3  # seconds an image, until something was measured
-Lent = dict[Any, tuple[Any, int]]  # a tensor's key -> the parcel that has it, and which one it is
+Lent = dict[Key, tuple[Reference, int]]  # where a tensor lies: in which parcel, at which place
 
 
 class Held(NamedTuple):
     """A kept value at the server: the parcel if it is small, else a reference; and its lenders."""
 
-    parcel: Any
-    lenders: tuple[Any, ...] = ()
+    parcel: Parcel | Reference
+    lenders: tuple[Reference, ...] = ()
 
 
 class RayPool:
@@ -42,24 +54,24 @@ class RayPool:
 
     # --- the pool's interface -------------------------------------------------------------------
 
-    def start(self, round_index: int, tasks: Sequence[Task]) -> Callable[[], list[Returned]]:
+    def start(self, jobs: Sequence[Job]) -> Callable[[], list[Reply]]:
         """Begin a round; the test of the last one goes out with it."""
-        stored = {id(task.message): task.message for task in tasks}
+        stored = {id(job.message): job.message for job in jobs}
         references = {which: ray.put(wrap(message)) for which, message in stored.items()}
-        apart = num_bytes(tasks[0].message) >= APART_BYTES
-        messages = [references[id(task.message)] for task in tasks]
+        apart = num_bytes(jobs[0].message) >= APART_BYTES
+        messages = [references[id(job.message)] for job in jobs]
         units = [
-            self._work_unit(round_index, task, message, apart)
-            for task, message in zip(tasks, messages, strict=True)
+            self._work_unit(job._replace(message=message), apart)
+            for job, message in zip(jobs, messages, strict=True)
         ]
         self._submit_test()
         self.dispatcher.submit(units)
 
-        def results() -> list[Returned]:
+        def results() -> list[Reply]:
             self.dispatcher.wait(units)
-            returned = [self._returned(u, m) for u, m in zip(units, messages, strict=True)]
-            self._learn([r.done for r in returned])
-            return returned
+            replies = [_opened(u, m) for u, m in zip(units, messages, strict=True)]
+            self._learn(replies)
+            return replies
 
         return results
 
@@ -81,9 +93,8 @@ class RayPool:
     def ask(self, asked: Asked, kept: dict[int, Kept]) -> list[Any]:
         """Put a question to every client."""
         sent = ray.put(wrap(asked.sent))
-        nothing = Kept(None, None)
         units = [
-            self._answer_unit(client, asked, sent, kept.get(client, nothing).memory)
+            self._answer_unit(client, asked, sent, kept.get(client, NOTHING).memory)
             for client in range(len(self.sizes))
         ]
         self.dispatcher.submit(units)
@@ -94,9 +105,9 @@ class RayPool:
         """Return the value behind a handle, mapped where it lies."""
         return _open(handle)[0].value
 
-    def store(self, values: Sequence[Any]) -> list[Handle]:
+    def store(self, values: Sequence[object]) -> list[Handle]:
         """Keep values; a large tensor that several of them share is kept once."""
-        seen: set[Any] = set()
+        seen: set[Key] = set()
         lent: Lent = {}
         for tensor in (leaf for value in values for leaf in leaves(value)):
             if isinstance(tensor, Tensor) and tensor.nbytes >= WORTH_LENDING:
@@ -105,7 +116,7 @@ class RayPool:
                 seen.add(key(tensor))
         return [None if value is None else _hold(value, lent) for value in values]
 
-    def revise(self, handle: Handle, change: Callable[[Any], Any]) -> Handle:
+    def revise(self, handle: Handle, change: Callable[[Memory], Memory]) -> Handle:
         """Change a kept value; what it borrows stays borrowed."""
         opened, lent = _open(handle)
         changed = change(opened.value)
@@ -113,52 +124,57 @@ class RayPool:
 
     # --- units of work --------------------------------------------------------------------------
 
-    def _work_unit(self, round_index: int, task: Task, message: Any, apart: bool) -> Unit:
-        kept = task.kept or Kept(None, None)
+    def _work_unit(self, job: Job, apart: bool) -> Unit:
+        def on_wire(arguments: Arguments) -> Job:
+            message = arguments.add(job.message)
+            memory, velocity = _slot(job.memory, arguments), _slot(job.velocity, arguments)
+            return job._replace(message=message, memory=memory, velocity=velocity)
 
-        def plan(arguments: Arguments) -> WorkPlan:
-            number = arguments.add(message)
-            memory, velocity = _slot(kept.memory, arguments), _slot(kept.velocity, arguments)
-            return WorkPlan(task.client, round_index, number, memory, velocity)
+        cost = self.seconds.get(job.client, self.sizes[job.client] * self.pace)
+        return Unit(on_wire, cost, f"client {job.client}", self._own(job.client), apart)
 
-        cost = self.seconds.get(task.client, self.sizes[task.client] * self.pace)
-        return Unit(plan, cost, f"client {task.client}", self._own(task.client), apart)
-
-    def _test_unit(self, numbers: tuple[int, ...], params: Any) -> Unit:
+    def _test_unit(self, numbers: tuple[int, ...], params: Reference) -> Unit:
         cost = TEST_COST * PLAIN_BATCH * len(numbers) * self.pace
-        return Unit(lambda arguments: TestPlan(numbers, arguments.add(params)), cost, "test")
+        return Unit(lambda arguments: EvaluationJob(numbers, arguments.add(params)), cost, "test")
 
-    def _answer_unit(self, client: int, asked: Asked, sent: Any, memory: Any) -> Unit:
+    def _answer_unit(self, client: int, asked: Asked, sent: Reference, memory: Held | None) -> Unit:
         bare = asked._replace(sent=None)
 
-        def plan(arguments: Arguments) -> AnswerPlan:
-            return AnswerPlan(client, bare, arguments.add(sent), _slot(memory, arguments))
+        def on_wire(arguments: Arguments) -> AnswerJob:
+            return AnswerJob(client, bare, arguments.add(sent), _slot(memory, arguments))
 
         cost = TEST_COST * self.sizes[client] * self.pace
-        return Unit(plan, cost, f"client {client}", self._own(client))
+        return Unit(on_wire, cost, f"client {client}", self._own(client))
 
     def _own(self, client: int) -> int | None:
         return client if self.one_each else None
 
-    def _learn(self, done: Sequence[Done]) -> None:
+    def _learn(self, replies: Sequence[Reply]) -> None:
         """Note how long each client took, and what an image takes on average."""
-        self.seconds.update({d.client: d.seconds for d in done})
-        images = sum(self.sizes[d.client] for d in done)
-        self.pace = sum(d.seconds for d in done) / max(1, images)
+        self.seconds.update({reply.client.id: reply.seconds for reply in replies})
+        images = sum(self.sizes[reply.client.id] for reply in replies)
+        self.pace = sum(reply.seconds for reply in replies) / max(1, images)
 
     def _submit_test(self) -> None:
         units, self.planned_test = self.planned_test, []
         self.dispatcher.submit(units)
 
-    def _returned(self, unit: Unit, message: Any) -> Returned:
-        report, memory, velocity = unit.result if unit.apart else (unit.result, None, None)
-        memory = memory if unit.apart else report.memory
-        velocity = velocity if unit.apart else report.velocity
-        kept = Kept(
-            Held(memory, (message,) if report.borrows else ()) if report.keeps_memory else None,
-            Held(velocity) if report.keeps_velocity else None,
-        )
-        return Returned(report.done._replace(upload=open_parcel(report.upload).value), kept)
+
+def _opened(unit: Unit, message: Reference) -> Reply:
+    """Return a reply with its upload opened; what the client keeps stays closed."""
+    reply, *apart = unit.result if unit.apart else (unit.result, None, None)
+
+    def held(parcel: Parcel | None, own: Reference | None) -> Held | None:
+        if parcel is None:
+            return None
+        return Held(parcel if own is None else own, (message,) if parcel.loans else ())
+
+    opened: Reply = reply._replace(
+        upload=open_parcel(reply.upload).value,
+        memory=held(reply.memory, apart[0]),
+        velocity=held(reply.velocity, apart[1]),
+    )
+    return opened
 
 
 def _slot(held: Held | None, arguments: Arguments) -> Slot | None:
@@ -166,8 +182,8 @@ def _slot(held: Held | None, arguments: Arguments) -> Slot | None:
     if held is None:
         return None
     lenders = tuple(arguments.add(reference) for reference in held.lenders)
-    here = isinstance(held.parcel, Parcel)
-    return Slot(held.parcel if here else arguments.add(held.parcel), lenders)
+    parcel = held.parcel
+    return Slot(parcel if isinstance(parcel, Parcel) else arguments.add(parcel), lenders)
 
 
 def _open(held: Held) -> tuple[Opened, Lent]:
@@ -180,9 +196,9 @@ def _open(held: Held) -> tuple[Opened, Lent]:
     return open_parcel(parcel, lambda which: lenders[which]), lent
 
 
-def _hold(value: Any, lent: Lent) -> Held:
+def _hold(value: object, lent: Lent) -> Held:
     """Keep a value, borrowing what is lent."""
-    lenders: list[Any] = list(dict.fromkeys(reference for reference, _ in lent.values()))
+    lenders = list(dict.fromkeys(reference for reference, _ in lent.values()))
     parcel = wrap(value, {k: (lenders.index(ref), index) for k, (ref, index) in lent.items()})
     used = sorted({which for which, _ in parcel.loans})
     parcel = parcel._replace(loans=[(used.index(which), index) for which, index in parcel.loans])

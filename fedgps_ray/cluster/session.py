@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
+from ray.actor import ActorHandle
 from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError
 
+from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.errors import UserError
 
 if TYPE_CHECKING:  # Ray starts while the importing of PyTorch is still going on
@@ -26,8 +28,9 @@ QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # an actor without a GPU share sees no GPU
     "RAY_DEDUP_LOGS": "0",
 }
+Actor = ActorHandle[Any]
+Reference = ray.ObjectRef[Any]
 LOST = (RayActorError, OutOfMemoryError, ObjectLostError)  # what it means to lose an actor
-KNOCK_SECONDS = 10.0
 _PRINT = ray._private.worker.print_to_stdstream
 
 # Ray's processes end with the thread that started them, so that thread stays.
@@ -40,12 +43,12 @@ def start_early(address: str | None) -> None:
     _EARLY.append(_BACKGROUND.submit(start, address))
 
 
-def abandon_early() -> None:
-    """End a Ray that was started early and never used."""
-    while _EARLY:
-        with contextlib.suppress(UserError):
-            _EARLY.pop().result()
+def abandon_early() -> bool:
+    """End a Ray that was started early and never used; return whether it is still starting."""
+    if _EARLY and _EARLY[0].done():
+        _EARLY.clear()
         ray.shutdown()
+    return bool(_EARLY)
 
 
 @contextlib.contextmanager
@@ -101,7 +104,7 @@ def _knock(address: str) -> None:
     if not colon or not port.isdigit():
         return
     try:
-        socket.create_connection((host, int(port)), timeout=KNOCK_SECONDS).close()
+        socket.create_connection((host, int(port)), timeout=POLICY.knock_seconds).close()
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise UserError(
@@ -175,8 +178,8 @@ def totals() -> str:
 def use() -> dict[str, float]:
     """Return nodes, and what is there and in use of CPUs, GPUs and the object store."""
     total, free = ray.cluster_resources(), ray.available_resources()
-    found: dict[str, float] = {"nodes": sum(node["Alive"] for node in ray.nodes())}
+    numbers: dict[str, float] = {"nodes": sum(node["Alive"] for node in ray.nodes())}
     for name in ("CPU", "GPU", "object_store_memory"):
-        found[name] = total.get(name, 0.0)
-        found[f"{name}_used"] = total.get(name, 0.0) - free.get(name, 0.0)
-    return found
+        numbers[name] = total.get(name, 0.0)
+        numbers[f"{name}_used"] = total.get(name, 0.0) - free.get(name, 0.0)
+    return numbers

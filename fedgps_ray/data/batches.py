@@ -1,4 +1,4 @@
-"""Batches of normalised, augmented images as whole-batch tensor operations on the device."""
+"""Batches of normalised, augmented examples as whole-batch tensor operations on the device."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -10,9 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedgps_ray.data.arrays import Dataset
+from fedgps_ray.errors import UserError
+
 Augment = Literal["none", "flip_crop", "crop", "crop_flip"]
+Part = Literal["train", "test"]
+Place = tuple[torch.device, torch.dtype]
 Rng = np.random.Generator
+Normal = tuple[Sequence[float], Sequence[float]]  # mean and deviation of each channel or column
 PLAIN_BATCH = 256
+ON_CPU: Place = (torch.device("cpu"), torch.float32)
 
 
 class Batch(NamedTuple):
@@ -33,7 +40,7 @@ class Draws(NamedTuple):
 
 @dataclass(frozen=True)
 class Images:
-    """Labelled 8-bit images on a device, and how they become network input.
+    """Labelled images on a device, in bytes or floats, and how they become network input.
 
     `flip_crop` mirrors, then cuts a window out of the reflect-padded image; `crop` cuts it out of
     the zero-padded image; `crop_flip` does the same and then mirrors.
@@ -94,6 +101,30 @@ class Images:
         return torch.arange(extent, device=offset.device) + offset[:, None] - self.padding
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Labelled features or tokens on a device; tokens have no scale and stay whole numbers."""
+
+    values: Tensor
+    labels: Tensor
+    scale: Tensor | None = None
+    shift: Tensor | None = None
+    augment: Augment = "none"
+
+    def draw(self, rng: Rng, size: int) -> None:
+        """Draw nothing: only images are augmented."""
+
+    def take(self, index: Tensor, draws: Draws | None = None) -> Tensor:
+        """Return the examples of an index as network input."""
+        picked = self.values.index_select(0, index)
+        if self.scale is None or self.shift is None:
+            return picked.long()
+        return picked.to(self.scale.dtype).mul_(self.scale).add_(self.shift)
+
+
+Examples = Images | Rows
+
+
 def _reflect(place: Tensor, extent: int) -> Tensor:
     return extent - 1 - (extent - 1 - place.abs()).abs()
 
@@ -103,21 +134,40 @@ def _within(place: Tensor, extent: int) -> Tensor:
 
 
 def images(
-    pixels: NDArray[np.uint8],
+    pixels: NDArray[Any],
     labels: NDArray[np.int64],
-    normal: tuple[Sequence[float], Sequence[float]],
+    normal: Normal,
     augment: Augment = "none",
-    to: tuple[torch.device, torch.dtype] = (torch.device("cpu"), torch.float32),
+    to: Place = ON_CPU,
 ) -> Images:
-    """Put arrays on a device; values become (v / 255 - mean) / std, channel by channel."""
-    device, dtype = to
-    mean, std = (torch.tensor(values, dtype=torch.float64) for values in normal)
+    """Put arrays on a device; bytes become (v / 255 - mean) / std, floats (v - mean) / std."""
+    highest = 255 if pixels.dtype == np.uint8 else 1
     # spread over a whole image: a multiplication along three channels only is ten times slower
     scale, shift = (
-        v.to(device, dtype).expand(pixels.shape[1:]).contiguous()
-        for v in (1 / (255 * std), -mean / std)
+        v.expand(pixels.shape[1:]).contiguous() for v in _scale_and_shift(normal, highest, to)
     )
-    return Images(as_tensor(pixels).to(device), as_tensor(labels).to(device), scale, shift, augment)
+    here = to[0]
+    return Images(as_tensor(pixels).to(here), as_tensor(labels).to(here), scale, shift, augment)
+
+
+def _scale_and_shift(normal: Normal, highest: int, to: Place) -> tuple[Tensor, Tensor]:
+    mean, std = (torch.tensor(values, dtype=torch.float64) for values in normal)
+    return (1 / (highest * std)).to(*to), (-mean / std).to(*to)
+
+
+def examples(data: Dataset, part: Part, augment: Augment, to: Place) -> Examples:
+    """Put the training or the test examples of a data set on a device."""
+    is_train = part == "train"
+    x, y = (data.x_train, data.y_train) if is_train else (data.x_test, data.y_test)
+    normal = data.mean, data.std
+    if data.kind == "images":
+        return images(x, y, normal, augment, to)
+    if augment != "none":
+        raise UserError(f"augment {augment} is for images, the data set holds {data.kind}")
+    values, labels = (as_tensor(array).to(to[0]) for array in (x, y))
+    if data.kind == "tokens":
+        return Rows(values, labels)
+    return Rows(values, labels, *_scale_and_shift(normal, 1, to))
 
 
 def as_tensor(array: NDArray[Any]) -> Tensor:
@@ -139,9 +189,9 @@ _spend_warning()
 
 @dataclass(frozen=True)
 class Batches:
-    """Some examples of an image set, in batches."""
+    """Some examples of a set, in batches."""
 
-    images: Images
+    examples: Examples
     index: Tensor
     batch_size: int = PLAIN_BATCH
     order_rng: Rng | None = None
@@ -157,12 +207,12 @@ class Batches:
             ]
             draws = None
             if self.augment_rng is not None:
-                draws = self.images.draw(self.augment_rng, size)
+                draws = self.examples.draw(self.augment_rng, size)
             for start in range(0, size, self.batch_size):
                 here = slice(start, start + self.batch_size)
                 now = None if draws is None else Draws(*(d[here] for d in draws))
-                x = self.images.take(order[here], now)
-                yield Batch(x, self.images.labels[order[here]], epoch)
+                x = self.examples.take(order[here], now)
+                yield Batch(x, self.examples.labels[order[here]], epoch)
 
     def plain(self) -> Iterator[Batch]:
         """Yield every example once, in order, without augmentation."""
@@ -172,7 +222,7 @@ class Batches:
     def batch(self, number: int) -> Batch:
         """Return one batch of `plain` by its number."""
         chosen = self.index[number * PLAIN_BATCH : (number + 1) * PLAIN_BATCH]
-        return Batch(self.images.take(chosen), self.images.labels[chosen])
+        return Batch(self.examples.take(chosen), self.examples.labels[chosen])
 
 
 @dataclass(frozen=True)

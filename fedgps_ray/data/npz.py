@@ -1,147 +1,118 @@
-"""A user's own images: .npz files, checked before anything is made of them."""
+"""Arrays of .npz files and of folders of .npy files, read only if they are what they claim."""
 
+import math
 import zipfile
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from fedgps_ray.data.arrays import KEYS, REQUIRED
+from fedgps_ray.data.memory import check_room
 from fedgps_ray.errors import UserError
 
-REQUIRED = ("x_train", "y_train", "x_test", "y_test")
-UNREADABLE = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
+HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+UNREADABLE = (
+    ValueError,
+    OSError,
+    EOFError,
+    RuntimeError,  # encrypted, or compressed in a way that Python does not know
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
-Images = NDArray[np.uint8]
-Labels = NDArray[np.int64]
-
-
-class Contents(NamedTuple):
-    """What a data set's files hold; images are number x height x width x channels."""
-
-    x_train: Images
-    y_train: Labels
-    x_test: Images
-    y_test: Labels
-    class_names: tuple[str, ...]
+Arrays = dict[str, NDArray[Any]]
 
 
-def read(path: Path) -> Contents:
-    """Return the checked images, labels and class names of a file."""
-    arrays = named_arrays(path, REQUIRED, optional=("classes",))
-    for part in ("train", "test"):
-        _check_images(path, f"x_{part}", arrays[f"x_{part}"])
-        check_labels(path, f"y_{part}", arrays[f"y_{part}"], len(arrays[f"x_{part}"]))
-    expected, found = (arrays[key].shape[1:] for key in ("x_train", "x_test"))
-    if expected != found:
-        raise UserError(f"{path}: x_test has images of {found}, expected {expected} as in x_train")
-    class_names = _class_names(path, arrays)
-    x_train, x_test = (_in_order(arrays[key]) for key in ("x_train", "x_test"))
-    y_train, y_test = (arrays[key].astype(np.int64) for key in ("y_train", "y_test"))
-    return Contents(x_train, y_train, x_test, y_test, class_names)
+def read(path: Path) -> Arrays:
+    """Return the arrays of a data set in an .npz file."""
+    return named_arrays(path, REQUIRED, optional=("classes", "client_train"))
 
 
-def named_arrays(
-    path: Path, required: tuple[str, ...], optional: tuple[str, ...] = ()
-) -> dict[str, NDArray[Any]]:
-    """Return the arrays of these names; only the optional ones may be absent."""
+def read_folder(folder: Path) -> Arrays:
+    """Return the arrays of a data set in .npy files, mapped into memory instead of read."""
+    stored = {file.stem: file for file in sorted(folder.glob("*.npy"))}
+    _check_present(folder, REQUIRED, stored)
+    return {key: _mapped(stored[key]) for key in KEYS if key in stored}
+
+
+def named_arrays(path: Path, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> Arrays:
+    """Return the arrays of these names in an .npz file; only the optional ones may be absent."""
     try:
-        with path.open("rb") as file:
-            archive = _archive(path, file)
-            for key in required:
-                if key not in archive:
-                    found = ", ".join(archive) or "none"
-                    raise UserError(f"{path} has no array '{key}'; it has: {found}")
-            keys = [key for key in (*required, *optional) if key in archive]
-            return {key: _array(path, archive, key) for key in keys}
+        with path.open("rb") as file, _archive(path, file) as archive:
+            members = {
+                member.filename.removesuffix(".npy"): member for member in archive.infolist()
+            }
+            _check_present(path, required, members)
+            chosen = {key: members[key] for key in (*required, *optional) if key in members}
+            for key, member in chosen.items():
+                _check_claim(path, key, archive, member)
+            check_room(str(path), sum(member.file_size for member in chosen.values()))
+            return {key: _array(path, key, archive, member) for key, member in chosen.items()}
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
 
 
-def _archive(path: Path, file: BinaryIO) -> Mapping[str, Any]:
+def _check_present(path: Path, required: tuple[str, ...], present: dict[str, Any]) -> None:
+    for key in required:
+        if key not in present:
+            listed = ", ".join(present) or "none"
+            raise UserError(f"{path} has no array '{key}'; it has: {listed}")
+
+
+def _archive(path: Path, file: IO[bytes]) -> zipfile.ZipFile:
     try:
-        archive = np.load(file, allow_pickle=False)
+        return zipfile.ZipFile(file)
     except UNREADABLE:
-        archive = None
-    if not isinstance(archive, Mapping):
-        raise UserError(f"{path} is not an .npz file: expected named arrays, as numpy.savez writes")
-    return archive
+        raise UserError(
+            f"{path} is not an .npz file: expected named arrays, as numpy.savez writes"
+        ) from None
 
 
-def _array(path: Path, archive: Mapping[str, Any], key: str) -> NDArray[Any]:
+def _check_claim(path: Path, key: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """Compare the size that an array claims with the size of its part of the file."""
     try:
-        return np.asarray(archive[key])
+        with archive.open(member) as stream:
+            claimed = _claimed_bytes(stream)
+        if claimed != member.file_size:
+            raise ValueError(f"it claims {claimed:,} bytes and holds {member.file_size:,}")
     except UNREADABLE as error:
-        raise UserError(f"{path}: {key} cannot be read, expected a plain array: {error}") from None
+        raise _not_plain(path, key, error) from None
 
 
-def _check_images(path: Path, key: str, images: NDArray[Any]) -> None:
-    if images.dtype != np.uint8:
-        raise UserError(f"{path}: {key} has type {images.dtype}, expected uint8 (0 to 255)")
-    if images.ndim not in (3, 4):
-        raise UserError(
-            f"{path}: {key} has shape {images.shape}, expected (number, height, width)"
-            " or (number, height, width, channels)"
-        )
-    if images.size == 0:
-        raise UserError(f"{path}: {key} has shape {images.shape}, expected at least one image")
+def _claimed_bytes(stream: IO[bytes]) -> int:
+    version = npy.read_magic(stream)
+    if version not in HEADERS:
+        raise ValueError(f"its format has version {version}")
+    shape, _, dtype = HEADERS[version](stream)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    return math.prod(shape) * dtype.itemsize + stream.tell()
 
 
-def check_labels(path: Path, key: str, labels: NDArray[Any], num_images: int) -> None:
-    """Refuse labels that are not one whole number, 0 or above, for each image."""
-    if labels.dtype.kind not in "iu":
-        raise UserError(f"{path}: {key} has type {labels.dtype}, expected whole numbers")
-    if labels.shape != (num_images,):
-        raise UserError(
-            f"{path}: {key} has shape {labels.shape}, expected ({num_images},):"
-            f" one label for each image of {key.replace('y', 'x')}"
-        )
-    if (lowest := int(labels.min())) < 0:
-        raise UserError(f"{path}: {key} has the label {lowest}, expected 0 and above")
+def _array(path: Path, key: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    try:
+        with archive.open(member) as stream:
+            array: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
+            stream.read(1)  # the end of the file, where its checksum is compared
+            return array
+    except UNREADABLE as error:
+        raise _not_plain(path, key, error) from None
 
 
-def check_highest(path: Path, key: str, labels: NDArray[Any], num_classes: int, why: str) -> None:
-    """Refuse labels beyond the last class; why says where the number of classes is from."""
-    if (highest := int(labels.max())) >= num_classes:
-        raise UserError(
-            f"{path}: {key} has the label {highest}, expected 0 to {num_classes - 1} ({why})"
-        )
+def _mapped(file: Path) -> NDArray[Any]:
+    try:
+        with file.open("rb") as stream:
+            claimed = _claimed_bytes(stream)
+        if claimed != file.stat().st_size:
+            raise ValueError(f"it claims {claimed:,} bytes and holds {file.stat().st_size:,}")
+        return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
+    except UNREADABLE as error:
+        raise _not_plain(file.parent, file.stem, error) from None
 
 
-def _class_names(path: Path, arrays: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
-    if "classes" in arrays:
-        names, why = _given_names(path, arrays["classes"]), "one for each name in classes"
-    else:
-        names = numbered(len(np.unique(arrays["y_train"])))
-        why = f"y_train has {len(names)} different labels, counted from 0 without gaps"
-    for key in ("y_train", "y_test"):
-        check_highest(path, key, arrays[key], len(names), why)
-    return names
-
-
-def _given_names(path: Path, classes: NDArray[Any]) -> tuple[str, ...]:
-    if classes.dtype.kind != "U" or classes.ndim != 1:
-        raise UserError(
-            f"{path}: classes has type {classes.dtype} and shape {classes.shape},"
-            " expected a list of names"
-        )
-    return tuple(str(name) for name in classes)
-
-
-def numbered(num_classes: int) -> tuple[str, ...]:
-    """Return names for classes that have none: their numbers."""
-    return tuple(str(number) for number in range(num_classes))
-
-
-def _in_order(images: NDArray[Any]) -> Images:
-    if images.ndim == 3:
-        return np.ascontiguousarray(images[..., None])
-    is_first = images.shape[1] in (1, 3) and images.shape[-1] not in (1, 3)
-    return channels_last(images) if is_first else np.ascontiguousarray(images)
-
-
-def channels_last(images: NDArray[Any]) -> Images:
-    """Return channels-first images with the channels behind the pixels' places."""
-    return np.ascontiguousarray(np.moveaxis(images, 1, -1))
+def _not_plain(path: Path, key: str, error: Exception) -> UserError:
+    return UserError(f"{path}: {key} cannot be read, expected a plain array: {error}")

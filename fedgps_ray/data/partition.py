@@ -1,4 +1,4 @@
-"""Labels in, one index array per client out: Dirichlet, a few classes per client, or IID."""
+"""Labels in, one index array per client out: drawn in several ways, or as the data say."""
 
 import hashlib
 from collections.abc import Sequence
@@ -54,7 +54,20 @@ class Iid:
     kind: Literal["iid"] = "iid"
 
 
-How = Dirichlet | Classes | Iid
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Natural:
+    """Each client has the samples that the data set says are its own, such as those of a writer.
+
+    Clients are in the sorted order of their names. "all" needs as many clients as there are names;
+    "first" and "largest" take the first names, or those with the most samples.
+    """
+
+    kind: Literal["natural"] = "natural"
+    choose: Literal["all", "first", "largest"] = "all"
+    min_size: int = Field(default=1, ge=1)  # names with fewer samples are left out
+
+
+PartitionSpec = Dirichlet | Classes | Iid | Natural
 
 
 class Partition(NamedTuple):
@@ -65,26 +78,62 @@ class Partition(NamedTuple):
     moved: int
 
 
-def split(labels: Indices, clients: int, how: How, seed: int) -> Partition:
-    """Return who owns which position; drawn from the legacy stream, whose bits are frozen."""
+def split(
+    labels: Indices, clients: int, spec: PartitionSpec, seed: int, owners: Indices | None = None
+) -> Partition:
+    """Return who owns which position; drawn from the legacy stream, whose bits are frozen.
+
+    Owners is the number of each sample's client, for data sets that say whose samples they are.
+    """
     if not 0 <= seed < SEEDS:
         raise UserError(f"the partition's seed must be from 0 to {SEEDS - 1}, got {seed}")
-    return divide(labels, clients, how, RandomState(seed))
+    if isinstance(spec, Natural):
+        return _natural(owners, clients, spec)
+    return divide(labels, clients, spec, RandomState(seed))
 
 
-def divide(labels: Indices, clients: int, how: How, rng: RandomState) -> Partition:
+def divide(
+    labels: Indices, clients: int, spec: Dirichlet | Classes | Iid, rng: RandomState
+) -> Partition:
     """Return the same as `split`, from a stream that the caller may go on to use."""
     if not 1 <= clients <= len(labels):
         raise UserError(
             f"cannot split {len(labels)} samples among {clients} clients:"
             f" use 1 to {len(labels)} clients, so that each has at least one sample"
         )
-    if isinstance(how, Dirichlet):
-        return _by_dirichlet(labels, clients, how, rng)
-    if isinstance(how, Classes):
-        return _by_classes(labels, clients, how, rng)
+    if isinstance(spec, Dirichlet):
+        return _by_dirichlet(labels, clients, spec, rng)
+    if isinstance(spec, Classes):
+        return _by_classes(labels, clients, spec, rng)
     pieces = np.array_split(rng.permutation(len(labels)).astype(np.int64), clients)
     return Partition(tuple(pieces), attempts=1, moved=0)
+
+
+def _natural(owners: Indices | None, clients: int, spec: Natural) -> Partition:
+    if owners is None:
+        raise UserError(
+            "partition natural needs a data set that says whose samples they are: an array"
+            " client_train, a column client, or LEAF's users"
+        )
+    sizes = np.bincount(owners)
+    chosen = _chosen(np.flatnonzero(sizes >= spec.min_size), sizes, clients, spec)
+    order = np.argsort(owners, kind="stable").astype(np.int64)
+    ends = np.cumsum(sizes)
+    parts = tuple(order[ends[owner] - sizes[owner] : ends[owner]] for owner in chosen)
+    return Partition(parts, attempts=1, moved=0)
+
+
+def _chosen(able: Indices, sizes: Indices, clients: int, spec: Natural) -> Indices:
+    """Return the numbers of the clients to use, in ascending order."""
+    of_size = f" with at least {spec.min_size} samples" if spec.min_size > 1 else ""
+    if clients > len(able) or (clients < len(able) and spec.choose == "all"):
+        raise UserError(
+            f"the data set names {len(able)} clients{of_size}, got clients = {clients}: use"
+            f' {len(able)}, or fewer with choose = "first" or "largest" of partition natural'
+        )
+    if spec.choose == "largest":
+        return np.sort(able[np.argsort(-sizes[able], kind="stable")[:clients]])
+    return able[:clients]
 
 
 def class_counts(parts: Sequence[Indices], labels: Indices, num_classes: int) -> Indices:
@@ -108,26 +157,26 @@ class _Attempt(NamedTuple):
     sizes: Indices  # samples of each client
 
 
-def _by_dirichlet(labels: Indices, clients: int, how: Dirichlet, rng: RandomState) -> Partition:
-    _check_min_size(len(labels), clients, how.min_size)
+def _by_dirichlet(labels: Indices, clients: int, spec: Dirichlet, rng: RandomState) -> Partition:
+    _check_min_size(len(labels), clients, spec.min_size)
     positions = _positions_by_class(labels)
-    alphas = np.full(clients, how.alpha)
+    alphas = np.full(clients, spec.alpha)
     best = None
-    for number in range(1, _max_attempts(how) + 1):
+    for number in range(1, _max_attempts(spec) + 1):
         attempt = _attempt(positions, alphas, rng)
-        if attempt.sizes.min() >= how.min_size:
+        if attempt.sizes.min() >= spec.min_size:
             return Partition(tuple(_shuffled_parts(attempt, rng)), number, moved=0)
-        if best is None or _merit(attempt, how.min_size) > _merit(best, how.min_size):
+        if best is None or _merit(attempt, spec.min_size) > _merit(best, spec.min_size):
             best = attempt
     assert best is not None
-    if how.mode == "official":
-        raise _hopeless(clients, how, int(best.sizes.min()))
-    parts, moved = _filled_up(_shuffled_parts(best, rng), how.min_size)
+    if spec.mode == "official":
+        raise _hopeless(clients, spec, int(best.sizes.min()))
+    parts, moved = _filled_up(_shuffled_parts(best, rng), spec.min_size)
     return Partition(parts, FEASIBLE_ATTEMPTS, moved)
 
 
-def _max_attempts(how: Dirichlet) -> int:
-    return OFFICIAL_ATTEMPTS if how.mode == "official" else FEASIBLE_ATTEMPTS
+def _max_attempts(spec: Dirichlet) -> int:
+    return OFFICIAL_ATTEMPTS if spec.mode == "official" else FEASIBLE_ATTEMPTS
 
 
 def _check_min_size(num_samples: int, clients: int, min_size: int) -> None:
@@ -139,11 +188,11 @@ def _check_min_size(num_samples: int, clients: int, min_size: int) -> None:
         )
 
 
-def _hopeless(clients: int, how: Dirichlet, best: int) -> UserError:
+def _hopeless(clients: int, spec: Dirichlet, best: int) -> UserError:
     return UserError(
         f"no Dirichlet draw in {OFFICIAL_ATTEMPTS} gave each of {clients} clients"
-        f" {how.min_size} samples (alpha {how.alpha:g}; the best gave the smallest client {best}):"
-        ' use mode "feasible", a smaller min_size, fewer clients or a larger alpha'
+        f" {spec.min_size} samples (alpha {spec.alpha:g}; the best gave the smallest client"
+        f' {best}): use mode "feasible", a smaller min_size, fewer clients or a larger alpha'
     )
 
 
@@ -204,10 +253,10 @@ def _filled_up(parts: list[Indices], min_size: int) -> tuple[tuple[Indices, ...]
     return tuple(np.array(part, dtype=np.int64) for part in lists), len(too_small)
 
 
-def _by_classes(labels: Indices, clients: int, how: Classes, rng: RandomState) -> Partition:
+def _by_classes(labels: Indices, clients: int, spec: Classes, rng: RandomState) -> Partition:
     positions = _positions_by_class(labels)
-    _check_classes_per_client(len(positions), how)
-    wanted = [_wanted(client, len(positions), how, rng) for client in range(clients)]
+    _check_classes_per_client(len(positions), spec)
+    wanted = [_wanted(client, len(positions), spec, rng) for client in range(clients)]
     pieces: list[list[Indices]] = [[] for _ in range(clients)]
     for label, places in enumerate(positions):
         owners = [client for client, classes in enumerate(wanted) if label in classes]
@@ -220,20 +269,20 @@ def _by_classes(labels: Indices, clients: int, how: Classes, rng: RandomState) -
     return Partition(parts, attempts=1, moved=0)
 
 
-def _wanted(client: int, num_classes: int, how: Classes, rng: RandomState) -> set[int]:
-    num_drawable = num_classes if how.extra_class_range == "all" else num_classes - 1
+def _wanted(client: int, num_classes: int, spec: Classes, rng: RandomState) -> set[int]:
+    num_drawable = num_classes if spec.extra_class_range == "all" else num_classes - 1
     classes = {client % num_classes}
-    while len(classes) < how.classes_per_client:
+    while len(classes) < spec.classes_per_client:
         classes.add(int(rng.randint(num_drawable, dtype=np.int64)))
     return classes
 
 
-def _check_classes_per_client(num_classes: int, how: Classes) -> None:
-    if how.classes_per_client > num_classes:
+def _check_classes_per_client(num_classes: int, spec: Classes) -> None:
+    if spec.classes_per_client > num_classes:
         raise UserError(
-            f"classes_per_client is {how.classes_per_client}, but there are {num_classes} classes"
+            f"classes_per_client is {spec.classes_per_client}, but there are {num_classes} classes"
         )
-    if how.extra_class_range == "official" and 1 < num_classes == how.classes_per_client:
+    if spec.extra_class_range == "official" and 1 < num_classes == spec.classes_per_client:
         raise UserError(
             f"classes_per_client is {num_classes}, but the official draw never gives the last class"
             f' as an extra one: use at most {num_classes - 1} or extra_class_range "all"'

@@ -11,7 +11,8 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from fedgps_ray import seeds
-from fedgps_ray.data import npz
+from fedgps_ray.data.arrays import Dataset, check_highest, check_labels
+from fedgps_ray.data.npz import named_arrays
 from fedgps_ray.errors import UserError
 
 STRICT = ConfigDict(extra="forbid")
@@ -46,22 +47,35 @@ class LabelledFile:
 SurrogateSpec = Noise | LabelledFile
 
 
-def noise_images(how: Noise, num_classes: int, shape: tuple[int, int, int]) -> Labelled:
+def image_shape(data: Dataset) -> tuple[int, int, int]:
+    """Return (height, width, channels) of the images that a surrogate set must be like."""
+    if data.kind != "images":
+        raise UserError(
+            "the method needs a surrogate set, which there is for images only, and the data set"
+            f" holds {data.kind}: choose a method without one, such as fedavg"
+        )
+    height, width, channels = data.x_train.shape[1:]
+    return height, width, channels
+
+
+def noise_images(noise: Noise, num_classes: int, shape: tuple[int, int, int]) -> Labelled:
     """Return 8-bit images of shape (height, width, channels) and their labels 0..C-1."""
-    per_class = how.per_class or max(1, DEFAULT_SIZE // num_classes)
+    per_class = noise.per_class or max(1, DEFAULT_SIZE // num_classes)
     pixels = np.empty((num_classes * per_class, *shape), np.uint8)
     for label in range(num_classes):
         first = label * per_class
-        pixels[first : first + per_class] = _one_class(how, label, per_class, shape)
+        pixels[first : first + per_class] = _one_class(noise, label, per_class, shape)
     return pixels, np.repeat(np.arange(num_classes, dtype=np.int64), per_class)
 
 
-def _one_class(how: Noise, label: int, size: int, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
+def _one_class(
+    noise: Noise, label: int, size: int, shape: tuple[int, int, int]
+) -> NDArray[np.uint8]:
     height, width, channels = shape
-    rng = seeds.stream(how.seed, "surrogate images", client=label)
-    latent = (channels, how.latent_hw, how.latent_hw)
+    rng = seeds.stream(noise.seed, "surrogate images", client=label)
+    latent = (channels, noise.latent_hw, noise.latent_hw)
     mean = rng.standard_normal(latent, np.float32)
-    drawn = mean + how.noise_std * rng.standard_normal((size, *latent), np.float32)
+    drawn = mean + noise.noise_std * rng.standard_normal((size, *latent), np.float32)
     large = F.interpolate(torch.from_numpy(drawn), (height, width), mode="bilinear")
     bytes_ = large.mul_(255).add_(0.5).clamp_(0, 255).to(torch.uint8)
     return bytes_.permute(0, 2, 3, 1).numpy()
@@ -69,8 +83,7 @@ def _one_class(how: Noise, label: int, size: int, shape: tuple[int, int, int]) -
 
 def file_images(path: str, num_classes: int, shape: tuple[int, int, int]) -> Labelled:
     """Read a labelled surrogate set; its images must have the shape of the real ones."""
-    file = Path(path)
-    arrays = npz.named_arrays(file, ("x", "y"))
+    arrays = named_arrays(Path(path), ("x", "y"))
     x, y = arrays["x"], arrays["y"]
     if x.dtype != np.uint8 or x.shape[1:] != shape:
         height, width, channels = shape
@@ -80,6 +93,6 @@ def file_images(path: str, num_classes: int, shape: tuple[int, int, int]) -> Lab
         )
     if len(x) == 0:
         raise UserError(f"{path}: x has shape {x.shape}, expected at least one image")
-    npz.check_labels(file, "y", y, len(x))
-    npz.check_highest(file, "y", y, num_classes, "the classes of the data set")
+    check_labels(path, "y", y, len(x))
+    check_highest(path, "y", y, num_classes, "the classes of the data set")
     return np.ascontiguousarray(x), y.astype(np.int64)

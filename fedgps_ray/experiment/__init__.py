@@ -1,14 +1,14 @@
 """Experiment files: one TOML file to all trials of a study."""
 
-from fedgps_ray.experiment.cells import Cell, Experiment, load
+from fedgps_ray.experiment.cells import Experiment, GridCell, load
 from fedgps_ray.experiment.files import resolve
 from fedgps_ray.experiment.paper import paper_files, scaled
 from fedgps_ray.experiment.search import Choices, Range, Search, Span
 
 __all__ = [
-    "Cell",
     "Choices",
     "Experiment",
+    "GridCell",
     "Range",
     "Search",
     "Span",

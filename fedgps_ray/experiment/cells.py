@@ -1,9 +1,10 @@
-"""An experiment file to its cells: every combination of settings, checked, named and ordered."""
+"""From an experiment file to its cells: every combination of settings, checked and in order."""
 
 import dataclasses
 import itertools
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,17 +14,18 @@ from fedgps_ray.experiment.document import Document, read
 from fedgps_ray.experiment.files import resolve
 from fedgps_ray.experiment.search import Search
 from fedgps_ray.experiment.tables import Table, alternatives, flat, merged
+from fedgps_ray.identity import Label
 from fedgps_ray.methods import METHODS
 from fedgps_ray.spec import TrialSpec
 
 MOST_CELLS = 20_000
 
 
-class Cell(NamedTuple):
-    """One trial of an experiment, and what tells it apart from the others."""
+class GridCell(NamedTuple):
+    """One trial of an experiment, and its label."""
 
     spec: TrialSpec
-    label: str
+    label: Label
 
     @property
     def trial_id(self) -> str:
@@ -37,14 +39,14 @@ class Experiment(NamedTuple):
     name: str
     title: str
     description: str
-    cells: tuple[Cell, ...]
+    cells: tuple[GridCell, ...]
     files: dict[str, str]  # content hash -> path of the .npz files that the specs name
     execution: dict[str, Any]  # actors, client_cpus, client_gpus, checkpoint_seconds, as given
     search: Search | None
 
 
 class Draft(NamedTuple):
-    """A cell on its way: the number of its case, what the file says of it, and its spec."""
+    """A cell before it has a label: the number of its case, its settings in the file, its spec."""
 
     case: int
     values: Table
@@ -64,7 +66,7 @@ def load(path: Path, settings: Sequence[str] = (), data_dir: Path | None = None)
     except UserError as problem:
         told = str(problem)
         raise UserError(told if str(path) in told else f"{path}: {told}") from None
-    cells = tuple(Cell(draft.spec, label) for draft, label in _labelled(_ordered(drafts)))
+    cells = tuple(GridCell(draft.spec, label) for draft, label in _labelled(_ordered(drafts)))
     return Experiment(
         document.name,
         document.title,
@@ -99,7 +101,7 @@ def _without(table: Mapping[str, Any], overrides: Mapping[str, Any]) -> Table:
 
 
 def _drafts(document: Document, folders: Sequence[Path]) -> tuple[list[Draft], dict[str, str]]:
-    found: dict[str, Draft] = {}
+    drafts: dict[str, Draft] = {}
     files: dict[str, str] = {}
     may_repeat = bool(document.overrides) or document.search is not None
     for case, chosen in _combinations(document):
@@ -109,20 +111,20 @@ def _drafts(document: Document, folders: Sequence[Path]) -> tuple[list[Draft], d
         except UserError as problem:
             raise UserError(f"{where}{problem}") from None
         draft = Draft(case, merged({"method": "fedgps"}, document.base, chosen), spec)
-        same = found.setdefault(spec.trial_id, draft)
+        same = drafts.setdefault(spec.trial_id, draft)
         if same is not draft and same.case == case and not may_repeat:
             raise UserError(f"{where}the same cell twice: {_text(chosen)}; remove one")
         files |= own
-    return list(found.values()), files
+    return list(drafts.values()), files
 
 
 def _combinations(document: Document) -> Iterator[tuple[int, Table]]:
     """Yield the number of the case and the chosen settings of each cell."""
-    own = {key: alternatives(value) for key, value in document.overrides.items()}
+    own = {key: _choices(key, value) for key, value in document.overrides.items()}
     drawn = document.search.draws() if document.search else [{}]
     axes = [
         {
-            key: alternatives(value)
+            key: _choices(key, value)
             for key, value in _without({**document.grid, **case}, own).items()
         }
         | own
@@ -136,6 +138,14 @@ def _combinations(document: Document) -> Iterator[tuple[int, Table]]:
         for chosen in itertools.product(*each.values()):
             for sample in drawn:
                 yield case, {**dict(zip(each, chosen, strict=True)), **sample}
+
+
+def _choices(key: str, value: object) -> list[object]:
+    """Return the values that a key takes in turn; the method "all" stands for every method."""
+    values = alternatives(value)
+    if key != "method":
+        return values
+    return [name for each in values for name in (METHODS if each == "all" else [each])]
 
 
 def _check_number(cells: int) -> None:
@@ -193,7 +203,7 @@ def _ranks(keys: Iterable[str]) -> dict[str, int]:
 
 
 def _setting(draft: Draft) -> str:
-    """Return what is the same for the cells of one setting."""
+    """Return a key that cells have in common if only method, scenario or seed differ."""
     own = ("seed", "scenario", "method")
     return _text({key: value for key, value in draft.values.items() if key not in own})
 
@@ -208,16 +218,20 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
 
 
-def _labelled(drafts: Sequence[Draft]) -> Iterator[tuple[Draft, str]]:
+def _labelled(drafts: Sequence[Draft]) -> Iterator[tuple[Draft, Label]]:
     """Yield each cell with its method and the settings in which cells differ."""
     told = [flat(draft.values, stop=lambda *_: False) for draft in drafts]
     keys = [key for key in dict.fromkeys(itertools.chain(*told)) if key.split(".")[0] != "method"]
     differing = [key for key in keys if len({_text(table.get(key)) for table in told}) > 1]
+    names = _short_names(differing)
     for draft, table in zip(drafts, told, strict=True):
-        own = [f"{_last(key)} {_text(table[key])}" for key in differing if key in table]
-        yield draft, ", ".join([_method(draft), *own])
+        own = {names[key]: _text(table[key]) for key in differing if key in table}
+        yield draft, Label(_method(draft), own)
 
 
-def _last(key: str) -> str:
-    """Return partition for partition.kind, alpha for partition.alpha."""
-    return key.removesuffix(".name").removesuffix(".kind").split(".")[-1]
+def _short_names(keys: Sequence[str]) -> dict[str, str]:
+    """Return partition for partition.kind, alpha for partition.alpha; whole where two are alike."""
+    paths = {key: key.removesuffix(".name").removesuffix(".kind") for key in keys}
+    alike = Counter(path.rpartition(".")[2] for path in set(paths.values()))
+    short = {path: path.rpartition(".")[2] for path in paths.values()}
+    return {key: short[path] if alike[short[path]] == 1 else path for key, path in paths.items()}

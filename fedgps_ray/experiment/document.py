@@ -5,12 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedgps_ray.data import datasets
 from fedgps_ray.errors import UserError, nearest, unknown
 from fedgps_ray.experiment.search import Search, parse_search
 from fedgps_ray.experiment.tables import Table, flat, merged, parse_setting
 from fedgps_ray.methods import METHODS
 from fedgps_ray.spec import execution_spec
 
+PATHS = ("dataset", "dataset.name", "dataset.file", "surrogate", "surrogate.kind")
 TEXTS = ("name", "title", "description")
 TABLES = ("base", "grid", "methods", "execution", "search")
 EXECUTION = ("actors", "client_cpus", "client_gpus", "checkpoint_seconds")
@@ -79,8 +81,12 @@ def _from_here(key: str, value: Any) -> Any:
     """Take the path of a file from the current folder: it comes from the command line."""
     if isinstance(value, list):
         return [_from_here(key, item) for item in value]
-    names_a_file = key in ("dataset", "surrogate") and str(value).endswith(".npz")
-    return str(Path(value).expanduser().absolute()) if names_a_file else value
+    if isinstance(value, Mapping) and key in ("dataset", "surrogate"):
+        return {inner: _from_here(f"{key}.{inner}", given) for inner, given in value.items()}
+    named = str(value)
+    is_folder = named not in datasets.DATASETS and Path(named).is_dir()
+    names_data = key in PATHS and (datasets.is_path(named) or is_folder)
+    return str(Path(value).expanduser().absolute()) if names_data else value
 
 
 def _check_known(kind: str, given: Iterable[str], known: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgps_ray.errors import unknown
-from fedgps_ray.experiment.cells import Cell, Experiment
+from fedgps_ray.experiment.cells import Experiment, GridCell
 from fedgps_ray.experiment.files import resolve
 from fedgps_ray.spec import TrialSpec
 
@@ -40,11 +40,11 @@ def scaled(
     """
     if scale != "small":
         raise unknown("scale", scale, ["small"])
-    cells: dict[str, Cell] = {}
+    cells: dict[str, GridCell] = {}
     files = dict(experiment.files)
     for cell in experiment.cells:
         spec, own = resolve({**cell.spec.model_dump(), **_smaller(cell.spec, dataset, rounds)})
-        cells.setdefault(spec.trial_id, Cell(spec, cell.label))
+        cells.setdefault(spec.trial_id, GridCell(spec, cell.label))
         files |= own
     return experiment._replace(
         name=f"{experiment.name}_{scale}",

@@ -49,7 +49,7 @@ Range = Span | Choices
 
 
 class Search(NamedTuple):
-    """How many samples to draw from which ranges, and how trials without promise are stopped."""
+    """How many samples to draw from which ranges, and how poor trials are stopped early."""
 
     samples: int
     seed: int

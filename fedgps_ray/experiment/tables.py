@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedgps_ray.errors import UserError
+from fedgps_ray.identity import SELECTORS
 
 Table = dict[str, Any]
 
-SELECTORS = {"dataset": "name", "method": "name", "partition": "kind", "surrogate": "kind"}
-
 
 def is_whole(key: str, value: Mapping[str, Any]) -> bool:
-    """Say whether a table says itself what it is, and so takes the place of what was there."""
+    """Say whether a table has a name or kind of its own, and so replaces the one before it."""
     return SELECTORS.get(key) in value
 
 
@@ -23,18 +22,18 @@ def flat(
     prefix: str = "",
 ) -> Table:
     """Return a table by dotted keys; tables at which to stop are kept as values."""
-    found: Table = {}
+    values: Table = {}
     for key, value in table.items():
         full = f"{prefix}{key}"
         if isinstance(value, Mapping) and not stop(full, value):
-            found |= flat(value, stop, f"{full}.")
+            values |= flat(value, stop, f"{full}.")
         else:
-            found[full] = value
-    return found
+            values[full] = value
+    return values
 
 
 def put(values: Table, key: str, value: Any) -> None:
-    """Set a dotted key; a name that stands where a table is needed becomes one."""
+    """Set a dotted key; a plain name is turned into a table where one is needed."""
     *parents, last = key.split(".")
     for parent in parents:
         held = values.get(parent, {})

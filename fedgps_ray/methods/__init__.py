@@ -1,46 +1,47 @@
-"""All methods by name, in the order of the paper."""
+"""All methods by name: every class in this folder that has a `name`, in the order of the paper."""
 
-from fedgps_ray.methods.base import Method
-from fedgps_ray.methods.ccvr import CCVR
-from fedgps_ray.methods.centralized import Centralized
-from fedgps_ray.methods.delta_sgd import DeltaSGD
-from fedgps_ray.methods.fedadam import FedAdam
-from fedgps_ray.methods.fedasam import FedASAM
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from types import ModuleType
+
+from fedgps_ray.methods.base import About, Method
 from fedgps_ray.methods.fedavg import FedAvg
-from fedgps_ray.methods.fedavgm import FedAvgM
-from fedgps_ray.methods.feddecorr import FedDecorr
-from fedgps_ray.methods.feddisco import FedDisco
-from fedgps_ray.methods.fedexp import FedExP
-from fedgps_ray.methods.fedgps import FedGPS
-from fedgps_ray.methods.fedgps_cf import FedGPSCF
-from fedgps_ray.methods.fedinit import FedInit
-from fedgps_ray.methods.fedlesam import FedLESAM
-from fedgps_ray.methods.fedmr import FedMR
-from fedgps_ray.methods.fedprox import FedProx
-from fedgps_ray.methods.nucfl import NUCFL
-from fedgps_ray.methods.scaffold import Scaffold
-from fedgps_ray.methods.vhl import VHL
+from fedgps_ray.titles import rank
 
-METHODS: dict[str, type[FedAvg]] = {
-    "fedavg": FedAvg,
-    "fedavgm": FedAvgM,
-    "fedprox": FedProx,
-    "scaffold": Scaffold,
-    "ccvr": CCVR,
-    "vhl": VHL,
-    "fedasam": FedASAM,
-    "fedexp": FedExP,
-    "feddecorr": FedDecorr,
-    "feddisco": FedDisco,
-    "fedinit": FedInit,
-    "fedlesam": FedLESAM,
-    "nucfl": NUCFL,
-    "fedadam": FedAdam,
-    "delta_sgd": DeltaSGD,
-    "fedmr": FedMR,
-    "fedgps": FedGPS,
-    "fedgps_cf": FedGPSCF,
-    "centralized": Centralized,
-}
+__all__ = ["METHODS", "FedAvg", "Method", "about", "collect", "title"]
 
-__all__ = ["METHODS", "FedAvg", "Method"]
+
+def collect() -> dict[str, type[Method]]:
+    """Import the modules of this folder and return their methods by name."""
+    named: dict[str, type[Method]] = {}
+    for file in pkgutil.iter_modules(__path__, f"{__name__}."):
+        for name, kind in _methods_of(importlib.import_module(file.name)):
+            if name in named:
+                raise ValueError(f"two methods are called {name}: {named[name]} and {kind}")
+            named[name] = kind
+    return {name: named[name] for name in sorted(named, key=rank)}
+
+
+def _methods_of(module: ModuleType) -> Iterator[tuple[str, type[Method]]]:
+    """Yield the classes that a module defines and that have a name of their own."""
+    for value in vars(module).values():
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            name = vars(value).get("name")
+            if isinstance(name, str):
+                yield name, value
+
+
+def title(kind: type[Method]) -> str:
+    """Return a method's published name; its short name or that of its class if it has none."""
+    own = vars(kind)
+    return str(own.get("title") or own.get("name") or kind.__name__)
+
+
+def about(kind: type[Method]) -> About:
+    """Return what a method says about itself, which may be nothing."""
+    own = getattr(kind, "about", None)
+    return own if isinstance(own, About) else About()
+
+
+METHODS = collect()

@@ -5,7 +5,7 @@ paper; the defaults are those of a public implementation with the same learning 
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,10 +14,10 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from fedgps_ray.data.batches import Batches, Images
-from fedgps_ray.methods.base import STRICT, About, Ask, Cohort, Reply, Turn
-from fedgps_ray.methods.fedavg import FedAvg
+from fedgps_ray.methods.base import STRICT, About, Ask, Cohort, Turn
+from fedgps_ray.methods.fedavg import FedAvgWith
 from fedgps_ray.models.base import Model
-from fedgps_ray.tensors import Params, Piece, all_finite, step
+from fedgps_ray.tensors import Params, Piece, all_finite
 from fedgps_ray.training.gradients import backprop, cross_entropy
 from fedgps_ray.training.local import Client, Local, NotNegative, Positive, Sgd, train
 from fedgps_ray.training.network import Network
@@ -26,7 +26,7 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class State(NamedTuple):
-    """The server's: the global model, and where its head lies."""
+    """The server's state: the global model, and where its head lies."""
 
     params: Params
     weight: Piece
@@ -34,7 +34,7 @@ class State(NamedTuple):
 
 
 class Query(NamedTuple):
-    """To every client: the model whose features are wanted, from whom, and which covariance."""
+    """Sent to every client: the model whose features are wanted, who is asked, which covariance."""
 
     params: Params
     clients: tuple[int, ...] | None  # None: from all
@@ -50,10 +50,12 @@ class Moments(NamedTuple):
 
 
 @dataclass(frozen=True, config=STRICT)
-class CCVR(FedAvg):
+class CCVR(FedAvgWith[State, None]):
     """FedAvg, tested with a head refitted to Gaussian features; training never sees that head."""
 
-    about: ClassVar[About] = FedAvg.about._replace(
+    name: ClassVar[str] = "ccvr"
+    title: ClassVar[str] = "CCVR"
+    about: ClassVar[About] = FedAvgWith.about._replace(
         client="SGD on cross-entropy; class-wise moments of the features when asked",
         server="mean of the models; the tested copy's head refitted on virtual features",
         up="M; and from every client C(d + d^2)",
@@ -62,7 +64,7 @@ class CCVR(FedAvg):
     )
     optimizer: ClassVar[Sgd] = Sgd(lr=0.001)
 
-    virtual_features: Count = 2000  # a class
+    virtual_features: Count = 2000  # per class
     covariance: Literal["full", "diagonal"] = "full"
     statistics_from: Literal["all", "sampled"] = "all"
     calibration_epochs: int = Field(default=10, ge=0)
@@ -71,16 +73,12 @@ class CCVR(FedAvg):
     calibration_weight_decay: NotNegative = 1e-5
     calibration_batch_size: Count = 64
 
-    def init(self, params: Params, cohort: Cohort) -> Any:
+    def init(self, params: Params, cohort: Cohort) -> State:
         """Start from the initial model."""
         pieces = {piece.name: piece for piece in cohort.layout.weights}
         return State(params, pieces["head.weight"], pieces["head.bias"])
 
-    def merge(self, state: Any, replies: Sequence[Reply]) -> Any:
-        """Move the global model by the mean update."""
-        return state._replace(params=step(state.params, self.average(replies)))
-
-    def deploy(self, state: Any, turn: Turn, ask: Ask) -> Params:
+    def deploy(self, state: State, turn: Turn, ask: Ask) -> Params:
         """Return the model with another head, fitted to features drawn class by class."""
         sampled = tuple(client.id for client in turn.clients)
         asked = None if self.statistics_from == "all" else sampled
@@ -92,7 +90,7 @@ class CCVR(FedAvg):
         return self.refitted(state, z, labels, turn)
 
     def draw(self, told: Sequence[Moments], rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """Draw virtual features of every class that somebody has."""
+        """Draw virtual features of every class that any client has."""
         present = torch.stack([moments.counts for moments in told]).sum(dim=0).nonzero().flatten()
         drawn = [
             gaussian(*pooled(told, label), self.virtual_features, rng) for label in present.tolist()
@@ -125,15 +123,15 @@ class CCVR(FedAvg):
 
 
 @torch.no_grad()
-def class_moments(local: Local, memory: Any, sent: Query) -> Moments | None:
+def class_moments(local: Local, memory: None, sent: Query) -> Moments | None:
     """Return the moments of a client's features under the model sent; None if it is not asked."""
     asked = sent.clients is None or local.client.id in sent.clients
     if not asked or not local.client.num_examples:
         return None
     local.network.load(sent.params)
     local.network.model.eval()
-    found = [(local.network.features(batch.x), batch.y) for batch in local.examples()]
-    z, labels = (torch.cat(parts) for parts in zip(*found, strict=True))
+    pairs = [(local.network.features(batch.x), batch.y) for batch in local.examples()]
+    z, labels = (torch.cat(parts) for parts in zip(*pairs, strict=True))
     return moments_of(z, labels, local.num_classes, sent.covariance == "full")
 
 
@@ -170,7 +168,7 @@ def pooled(told: Sequence[Moments], label: int) -> tuple[Tensor, Tensor]:
 
 
 def gaussian(mean: Tensor, covariance: Tensor, size: int, rng: np.random.Generator) -> Tensor:
-    """Draw from a normal distribution, also where the covariance has not full rank."""
+    """Draw from a normal distribution, even if the covariance does not have full rank."""
     drawn = torch.from_numpy(rng.standard_normal((size, len(mean)))).to(mean)
     if covariance.dim() == 1:
         return mean + drawn * covariance.sqrt()

@@ -16,6 +16,8 @@ class Centralized(FedAvg):
     The bytes counted are those between the server and this client.
     """
 
+    name: ClassVar[str] = "centralized"
+    title: ClassVar[str] = "Centralized"
     about: ClassVar[About] = FedAvg.about._replace(
         client="SGD on the pooled data",
         server="takes over the model",

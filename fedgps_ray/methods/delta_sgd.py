@@ -1,29 +1,31 @@
 """Delta-SGD (Kim et al., 2024): each client finds its step size from the smoothness it meets."""
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from fedgps_ray.data.batches import Batch
 from fedgps_ray.methods.base import STRICT, About
-from fedgps_ray.methods.fedavg import FedAvg
+from fedgps_ray.methods.fedavg import FedAvg, Message
 from fedgps_ray.tensors import norm
 from fedgps_ray.training.local import Gradient, Local, NotNegative, Positive, Sgd
 
 
 @dataclass(frozen=True, config=STRICT)
 class DeltaSGD(FedAvg):
-    """FedAvg with a learning rate set anew at each local step; the optimizer's is the first one.
+    """FedAvg whose learning rate is found at each local step; the optimizer's is the first.
 
     lr = min(gamma |w - w'| / (2 |g(w) - g(w')|), sqrt(1 + delta * ratio) * last lr), where w' are
     the weights before the last step, g gradients on the same batch, ratio the last two rates'. With
     amplify_first the second branch already applies to the first step, as in the authors' code.
     """
 
+    name: ClassVar[str] = "delta_sgd"
+    title: ClassVar[str] = "Delta-SGD"
     about: ClassVar[About] = FedAvg.about._replace(
-        client="SGD with a step size from local smoothness, two gradients a step",
+        client="SGD with a step size from local smoothness, two gradients per step",
         state="client: previous weights, within a round (M)",
         source="Kim et al., ICLR 2024",
     )
@@ -34,12 +36,12 @@ class DeltaSGD(FedAvg):
     delta: NotNegative = 0.1
     amplify_first: bool = False
 
-    def gradient(self, local: Local, message: Any, memory: Any) -> Gradient:
+    def gradient(self, local: Local, message: Message, memory: None) -> Gradient:
         """Set the learning rate before each step."""
         return self.adaptive(super().gradient(local, message, memory))
 
     def adaptive(self, gradient: Gradient) -> Gradient:
-        """Return the gradient, made to set the client's learning rate."""
+        """Return a gradient that also sets the client's learning rate."""
         previous: Tensor | None = None
         ratio = 1.0
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -10,13 +10,13 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from fedgps_ray.methods.base import STRICT, About, Cohort, Reply
-from fedgps_ray.methods.fedavg import FedAvg
+from fedgps_ray.methods.fedavg import FedAvgWith
 from fedgps_ray.tensors import Params, Update, step
 from fedgps_ray.training.local import Positive
 
 
 class State(NamedTuple):
-    """The server's: the model, both moments of the mean update, and the rounds done."""
+    """The server's state: the model, both moments of the mean update, and the rounds done."""
 
     params: Params
     first: Tensor
@@ -25,15 +25,18 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedAdam(FedAvg):
+class FedAdam(FedAvgWith[State, None]):
     """FedAvg with Adam on the server: theta + lr m / (sqrt(v) + tau), without bias correction.
 
-    The FedGPS paper gives no values. server_lr is to be tuned in 0.1, 0.03, 0.01; at the last, with
-    this tau, an update far below 0.01 moves the model about as far as in FedAvg. The bias
-    correction "flower" counts a round too many, as the Flower framework does.
+    The FedGPS paper gives no values. server_lr is to be tuned in 0.1, 0.03, 0.01; at 0.01 and with
+    this tau, a constant update far below tau moves the model half as far as in FedAvg in round 1
+    and 5 times as far in round 30. The bias correction "flower" counts a round too many, as the
+    Flower framework does.
     """
 
-    about: ClassVar[About] = FedAvg.about._replace(
+    name: ClassVar[str] = "fedadam"
+    title: ClassVar[str] = "FedAdam"
+    about: ClassVar[About] = FedAvgWith.about._replace(
         server="Adam on the mean update",
         state="server: two moments (2M)",
         source="Reddi et al., ICLR 2021",
@@ -46,13 +49,13 @@ class FedAdam(FedAvg):
     second_start: Literal["tau_squared", "zero"] = "tau_squared"
     bias_correction: Literal["none", "flower"] = "none"
 
-    def init(self, params: Params, cohort: Cohort) -> Any:
-        """Start with moments of nothing."""
+    def init(self, params: Params, cohort: Cohort) -> State:
+        """Start with empty moments."""
         start = self.tau**2 if self.second_start == "tau_squared" else 0.0
         second = torch.full_like(params.weights, start)
         return State(params, torch.zeros_like(params.weights), second, 0)
 
-    def merge(self, state: Any, replies: Sequence[Reply]) -> Any:
+    def merge(self, state: State, replies: Sequence[Reply[Update]]) -> State:
         """Move the weights by Adam's step; buffers are averaged."""
         delta, buffers = self.average(replies)
         first = state.first.mul(self.beta1).add_(delta, alpha=1 - self.beta1)
@@ -63,7 +66,7 @@ class FedAdam(FedAvg):
         )
 
     def lr(self, rounds: int) -> float:
-        """Return the server's learning rate after so many rounds."""
+        """Return the server's learning rate after this number of rounds."""
         if self.bias_correction == "none":
             return self.server_lr
         power = rounds + 2

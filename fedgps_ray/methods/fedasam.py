@@ -1,6 +1,6 @@
 """FedASAM (Caldarola et al., 2022): local steps follow the gradient of a nearby, worse point."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from pydantic.dataclasses import dataclass
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedgps_ray.data.batches import Batch
 from fedgps_ray.methods.base import STRICT, About
-from fedgps_ray.methods.fedavg import FedAvg
+from fedgps_ray.methods.fedavg import FedAvg, Message
 from fedgps_ray.tensors import Piece
 from fedgps_ray.training.gradients import backprop, cross_entropy, shifted
 from fedgps_ray.training.local import Gradient, Local, NotNegative
@@ -16,8 +16,10 @@ from fedgps_ray.training.local import Gradient, Local, NotNegative
 
 @dataclass(frozen=True, config=STRICT)
 class FedASAM(FedAvg):
-    """FedAvg with adaptive sharpness-aware minimisation; two passes a step."""
+    """FedAvg with adaptive sharpness-aware minimisation; two passes per step."""
 
+    name: ClassVar[str] = "fedasam"
+    title: ClassVar[str] = "FedASAM"
     about: ClassVar[About] = FedAvg.about._replace(
         client="gradient taken uphill, by a step scaled with the size of each weight",
         state="client: the step uphill (M), within a step",
@@ -28,7 +30,7 @@ class FedASAM(FedAvg):
     eta: NotNegative = 0.0
     adaptive: bool = True  # False: FedSAM, the same step for every weight
 
-    def gradient(self, local: Local, message: Any, memory: Any) -> Gradient:
+    def gradient(self, local: Local, message: Message, memory: None) -> Gradient:
         """Return the gradient at weights + ascent; BatchNorm statistics follow both passes."""
         plain = backprop(cross_entropy)
         network = local.network

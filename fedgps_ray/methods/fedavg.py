@@ -1,77 +1,77 @@
-"""FedAvg (McMahan et al., 2017): clients train what they receive, the server averages."""
+"""FedAvg (McMahan et al., 2017), and the parts of it that other methods build on."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 from pydantic.dataclasses import dataclass
+from torch import Tensor
+from typing_extensions import TypeVar
 
-from fedgps_ray.methods.base import STRICT, About, Ask, Cohort, Reply, Turn, Work
+from fedgps_ray.methods.base import (
+    STRICT,
+    About,
+    BaseMethod,
+    Cohort,
+    HasParams,
+    MemoryT,
+    MessageT,
+    ModelStateT,
+    Reply,
+    Turn,
+    UploadT,
+    Work,
+)
 from fedgps_ray.tensors import Params, Update, mean, moved, step
 from fedgps_ray.training.gradients import backprop, cross_entropy
-from fedgps_ray.training.local import Client, Gradient, Local, Sgd, train
+from fedgps_ray.training.local import Client, Gradient, Local, train
 
 
 class State(NamedTuple):
-    """The server's: the global model."""
+    """The server's state: the global model."""
 
     params: Params
 
 
 class Message(NamedTuple):
-    """To a client: the global model."""
+    """Sent to a client: the global model."""
 
     params: Params
 
 
-@dataclass(frozen=True, config=STRICT)
-class FedAvg:
-    """The mean of locally trained models; other methods override two or three functions."""
+class HasUpdate(Protocol):
+    """An upload that holds an update, as `Update` itself does."""
 
-    about: ClassVar[About] = About(
-        client="SGD on cross-entropy",
-        server="mean of the models",
-        state="none",
-        up="M",
-        down="M",
-        source="McMahan et al., AISTATS 2017",
-    )
-    optimizer: ClassVar[Sgd] = Sgd()
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    overrides: ClassVar[Mapping[str, Any]] = {}
+    @property
+    def delta(self) -> Tensor:
+        """The change of the weights."""
+        ...
+
+    @property
+    def buffers(self) -> Tensor:
+        """The new buffers."""
+        ...
+
+
+class Replaceable(HasParams, Protocol):
+    """A NamedTuple that holds the global model."""
+
+    def _replace(self, *, params: Params) -> Self: ...
+
+
+TupleT = TypeVar("TupleT", bound=Replaceable, default=Any)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Averaging(BaseMethod[ModelStateT, MessageT, UploadT, MemoryT]):
+    """The server averages what clients return; what is sent and returned is left open."""
 
     weighting: Literal["samples", "uniform"] = "samples"
 
-    @property
-    def needs_surrogate(self) -> bool:
-        """Whether clients draw from the shared noise set."""
-        return False
-
-    def num_outputs(self, num_classes: int) -> int:
-        """Return the width of the head."""
-        return num_classes
-
-    def init(self, params: Params, cohort: Cohort) -> Any:
-        """Start from the initial model."""
-        return State(params)
-
-    def send(self, state: Any, turn: Turn) -> Sequence[Any]:
-        """Send the global model to everyone."""
-        return [Message(state.params)] * len(turn.clients)
-
-    def work(self, local: Local, message: Any, memory: Any) -> Work:
-        """Train from the received model."""
-        done = train(local, message.params, self.gradient(local, message, memory))
-        return Work(moved(message.params, done.params), memory, done.loss)
-
-    def gradient(self, local: Local, message: Any, memory: Any) -> Gradient:
+    def gradient(self, local: Local, message: MessageT, memory: MemoryT | None) -> Gradient:
         """Return the gradient that local training follows."""
         return backprop(cross_entropy)
 
-    def merge(self, state: Any, replies: Sequence[Reply]) -> Any:
-        """Move the global model by the mean update."""
-        return State(step(state.params, self.average(replies)))
-
-    def average(self, replies: Sequence[Reply]) -> Update:
+    def average(self, replies: Sequence[Reply[HasUpdate]]) -> Update:
         """Return the weighted mean of the updates and of the buffers."""
         shares = self.shares([reply.client for reply in replies])
         deltas = mean([reply.upload.delta for reply in replies], shares)
@@ -82,19 +82,44 @@ class FedAvg:
         uniform = self.weighting == "uniform"
         return [1.0 if uniform else float(client.num_examples) for client in clients]
 
-    def deploy(self, state: Any, turn: Turn, ask: Ask) -> Params:
-        """Test the global model itself."""
-        return self.global_params(state)
 
-    def global_params(self, state: Any) -> Params:
-        """Return the aggregated model."""
-        params: Params = state.params
-        return params
+@dataclass(frozen=True, config=STRICT)
+class FedAvgWith(Averaging[TupleT, Message, Update, MemoryT]):
+    """FedAvg with another server state, or with a client memory (None if there is none).
 
-    def measure(self, state: Any, turn: Turn, ask: Ask) -> dict[str, float]:
-        """Report nothing beyond the common columns."""
-        return {}
+    Every client gets the global model and returns its update.
+    """
 
-    def fade(self, memory: Any) -> Any:
-        """Keep everything."""
-        return memory
+    about: ClassVar[About] = About(
+        client="SGD on cross-entropy",
+        server="mean of the models",
+        state="none",
+        up="M",
+        down="M",
+    )
+
+    def send(self, state: TupleT, turn: Turn) -> Sequence[Message]:
+        """Send the global model to everyone."""
+        return [Message(state.params)] * len(turn.clients)
+
+    def work(self, local: Local, message: Message, memory: MemoryT | None) -> Work[Update, MemoryT]:
+        """Train from the received model."""
+        done = train(local, message.params, self.gradient(local, message, memory))
+        return Work(moved(message.params, done.params), memory, done.loss)
+
+    def merge(self, state: TupleT, replies: Sequence[Reply[Update]]) -> TupleT:
+        """Move the global model by the mean update."""
+        return state._replace(params=step(state.params, self.average(replies)))
+
+
+@dataclass(frozen=True, config=STRICT)
+class FedAvg(FedAvgWith[State, None]):
+    """The mean of locally trained models; other methods override two or three functions."""
+
+    name: ClassVar[str] = "fedavg"
+    title: ClassVar[str] = "FedAvg"
+    about: ClassVar[About] = FedAvgWith.about._replace(source="McMahan et al., AISTATS 2017")
+
+    def init(self, params: Params, cohort: Cohort) -> State:
+        """Start from the initial model."""
+        return State(params)

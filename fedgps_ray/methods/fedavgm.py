@@ -1,7 +1,7 @@
 """FedAvgM (Hsu et al., 2019): the server follows the mean update with momentum."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from pydantic import Field
@@ -9,23 +9,25 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from fedgps_ray.methods.base import STRICT, About, Cohort, Reply
-from fedgps_ray.methods.fedavg import FedAvg
+from fedgps_ray.methods.fedavg import FedAvgWith
 from fedgps_ray.tensors import Params, Update, step
 from fedgps_ray.training.local import Positive
 
 
 class State(NamedTuple):
-    """The server's: the global model, and the velocity of its weights."""
+    """The server's state: the global model, and the velocity of its weights."""
 
     params: Params
     velocity: Tensor
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedAvgM(FedAvg):
+class FedAvgM(FedAvgWith[State, None]):
     """FedAvg with momentum on the server: v = mu v + d, then a step along v, or along d + mu v."""
 
-    about: ClassVar[About] = FedAvg.about._replace(
+    name: ClassVar[str] = "fedavgm"
+    title: ClassVar[str] = "FedAvgM"
+    about: ClassVar[About] = FedAvgWith.about._replace(
         server="mean update with momentum",
         state="server: velocity (M)",
         source="Hsu et al., 2019",
@@ -35,11 +37,11 @@ class FedAvgM(FedAvg):
     server_momentum: float = Field(default=0.9, ge=0, lt=1)
     nesterov: bool = True  # the paper's "Nesterov True", read as the server's
 
-    def init(self, params: Params, cohort: Cohort) -> Any:
+    def init(self, params: Params, cohort: Cohort) -> State:
         """Start at rest."""
         return State(params, torch.zeros_like(params.weights))
 
-    def merge(self, state: Any, replies: Sequence[Reply]) -> Any:
+    def merge(self, state: State, replies: Sequence[Reply[Update]]) -> State:
         """Move the weights along the velocity; buffers are averaged."""
         update = self.average(replies)
         velocity = state.velocity.mul(self.server_momentum).add_(update.delta)

@@ -1,6 +1,6 @@
 """FedDecorr (Shi et al., 2023): correlation between feature dimensions is penalised locally."""
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch.nn.functional as F
 from pydantic.dataclasses import dataclass
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedgps_ray.data.batches import Batch
 from fedgps_ray.methods.base import STRICT, About
-from fedgps_ray.methods.fedavg import FedAvg
+from fedgps_ray.methods.fedavg import FedAvg, Message
 from fedgps_ray.training.gradients import backprop
 from fedgps_ray.training.local import Gradient, Local, NotNegative
 from fedgps_ray.training.losses import decorrelation
@@ -18,6 +18,8 @@ from fedgps_ray.training.losses import decorrelation
 class FedDecorr(FedAvg):
     """FedAvg with decorrelated features."""
 
+    name: ClassVar[str] = "feddecorr"
+    title: ClassVar[str] = "FedDecorr"
     about: ClassVar[About] = FedAvg.about._replace(
         client="SGD on cross-entropy and the correlation of the batch's features",
         source="Shi et al., ICLR 2023",
@@ -27,7 +29,7 @@ class FedDecorr(FedAvg):
     # The coefficient belongs to the scaling of the authors' code, about a batch size larger.
     form: Literal["code", "paper"] = "code"
 
-    def gradient(self, local: Local, message: Any, memory: Any) -> Gradient:
+    def gradient(self, local: Local, message: Message, memory: None) -> Gradient:
         """Return the gradient of cross-entropy and penalty."""
         return backprop(self.loss)
 

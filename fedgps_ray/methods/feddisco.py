@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic.dataclasses import dataclass
 
 from fedgps_ray.methods.base import STRICT, About, Ask, Turn
-from fedgps_ray.methods.fedavg import FedAvg
+from fedgps_ray.methods.fedavg import FedAvg, State
 from fedgps_ray.training.local import Client, NotNegative
 
 
@@ -20,6 +20,8 @@ class FedDisco(FedAvg):
     the plain shares p_k are used and the row's metrics say so.
     """
 
+    name: ClassVar[str] = "feddisco"
+    title: ClassVar[str] = "FedDisco"
     about: ClassVar[About] = FedAvg.about._replace(
         server="mean weighted by size and balance of labels",
         source="Ye et al., ICML 2023",
@@ -45,7 +47,7 @@ class FedDisco(FedAvg):
             max(0.0, n - whole * (self.a * d - self.b)) for n, d in zip(plain, far, strict=True)
         ]
 
-    def measure(self, state: Any, turn: Turn, ask: Ask) -> dict[str, float]:
+    def measure(self, state: State, turn: Turn, ask: Ask) -> dict[str, float]:
         """Say whether the plain shares had to be used."""
         return {"plain_shares": float(not any(self.balanced(turn.clients)))}
 

@@ -1,12 +1,12 @@
 """FedExP (Jhunjhunwala et al., 2023): the more the clients' updates differ, the longer the step."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from pydantic.dataclasses import dataclass
 
 from fedgps_ray.methods.base import STRICT, About, Ask, Cohort, Reply, Turn
-from fedgps_ray.methods.fedavg import FedAvg
+from fedgps_ray.methods.fedavg import FedAvgWith
 from fedgps_ray.tensors import Params, Update, norm, step
 from fedgps_ray.training.local import NotNegative, Positive, Sgd
 
@@ -14,7 +14,7 @@ AUTHORS_DECAY = 0.998
 
 
 class State(NamedTuple):
-    """The server's: the model, the one before it (none in the first round), the rounds done."""
+    """The server's state: the model, the one before it (None at first), the rounds done."""
 
     params: Params
     previous: Params | None
@@ -22,7 +22,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedExP(FedAvg):
+class FedExP(FedAvgWith[State, None]):
     """FedAvg with a server step that grows with the diversity of the updates; tests a mean of two.
 
     step = max(min_step, sum_k p_k |D_k|^2 / (2 (|D|^2 + eps))), D the mean of the updates D_k
@@ -32,7 +32,9 @@ class FedExP(FedAvg):
     belong to it is open.
     """
 
-    about: ClassVar[About] = FedAvg.about._replace(
+    name: ClassVar[str] = "fedexp"
+    title: ClassVar[str] = "FedExP"
+    about: ClassVar[About] = FedAvgWith.about._replace(
         server="mean update times an adaptive step; tests the mean of the last two models",
         state="server: previous model (M)",
         source="Jhunjhunwala et al., ICLR 2023",
@@ -44,17 +46,17 @@ class FedExP(FedAvg):
     eps_rule: Literal["plain", "authors"] = "plain"
     tested_buffers: Literal["newest", "mean"] = "newest"
 
-    def init(self, params: Params, cohort: Cohort) -> Any:
+    def init(self, params: Params, cohort: Cohort) -> State:
         """Start without a previous model."""
         return State(params, None, 0)
 
-    def merge(self, state: Any, replies: Sequence[Reply]) -> Any:
+    def merge(self, state: State, replies: Sequence[Reply[Update]]) -> State:
         """Move the weights by a multiple of the mean update; buffers are averaged."""
         update = self.average(replies)
         params = step(state.params, update, self.length(update, replies, state.rounds))
         return State(params, state.params if state.rounds else None, state.rounds + 1)
 
-    def length(self, update: Update, replies: Sequence[Reply], rounds: int) -> float:
+    def length(self, update: Update, replies: Sequence[Reply[Update]], rounds: int) -> float:
         """Return the server step."""
         shares = self.shares([reply.client for reply in replies])
         squares = [norm(reply.upload.delta) ** 2 for reply in replies]
@@ -64,7 +66,7 @@ class FedExP(FedAvg):
             eps *= len(replies) * AUTHORS_DECAY ** (2 * (rounds + 1))
         return max(self.min_step, spread / (2 * (norm(update.delta) ** 2 + eps)))
 
-    def deploy(self, state: Any, turn: Turn, ask: Ask) -> Params:
+    def deploy(self, state: State, turn: Turn, ask: Ask) -> Params:
         """Test the mean of the last two models; training goes on from the last."""
         last, before = state.params, state.previous
         if before is None:

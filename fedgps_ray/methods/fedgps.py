@@ -4,18 +4,20 @@ Defaults follow the authors' public code; every point where the paper's text dif
 and the presets `official` and `paper` set them all at once.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
+from typing_extensions import TypeVar
 
 from fedgps_ray.data.batches import Batch
-from fedgps_ray.methods.base import STRICT, About, Ask, Cohort, Reply, Turn, Work
-from fedgps_ray.methods.fedavg import FedAvg
+from fedgps_ray.methods.base import STRICT, About, Ask, Cohort, Presets, Reply, Turn, Work
+from fedgps_ray.methods.fedavg import Averaging
 from fedgps_ray.tensors import Params, Update, moved, norm, step, sum_of_norms
 from fedgps_ray.training.gradients import Loss, backprop, cross_entropy, shifted
 from fedgps_ray.training.local import Gradient, Local, NotNegative, Positive, Sgd, train
@@ -32,7 +34,7 @@ class Prototypes(NamedTuple):
 
 
 class State(NamedTuple):
-    """The server's: the model, the last mean update, the prototypes, and where it all began."""
+    """The server's state: the model, the last mean update, the prototypes, the initial model."""
 
     params: Params
     update: Tensor | None
@@ -41,7 +43,7 @@ class State(NamedTuple):
 
 
 class Message(NamedTuple):
-    """To a client; total is the sum of the aggregation weights of this round."""
+    """Sent to a client; total is the sum of the aggregation weights of this round."""
 
     params: Params
     update: Tensor | None
@@ -50,7 +52,7 @@ class Message(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """To the server: the update, and the weighted class means of the surrogate features."""
+    """Sent to the server: the update, and the weighted class means of the surrogate features."""
 
     delta: Tensor
     buffers: Tensor
@@ -65,6 +67,33 @@ class Memory(NamedTuple):
     share: float
     delta: Tensor | None
     model: Params | None = None  # only while the divergence is measured
+
+
+class Remembered(Protocol):
+    """What the memories of FedGPS and FedGPS-CF have in common."""
+
+    @property
+    def round(self) -> int:
+        """The round of the client's last participation."""
+        ...
+
+    @property
+    def share(self) -> float:
+        """The client's share in that round's mean."""
+        ...
+
+    @property
+    def delta(self) -> Tensor | None:
+        """The client's own update in that round."""
+        ...
+
+    @property
+    def model(self) -> Params | None:
+        """The client's own model after that round."""
+        ...
+
+
+RememberedT = TypeVar("RememberedT", bound=Remembered, default=Any)
 
 
 class ClassSums:
@@ -86,8 +115,8 @@ class ClassSums:
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedGPS(FedAvg):
-    """Goal: features aligned to shared noise. Path: looking ahead along the others' update."""
+class FedGPSWith(Averaging[State, Message, Upload, RememberedT]):
+    """FedGPS with any client memory; subclasses say how the others' update follows from it."""
 
     about: ClassVar[About] = About(
         client="joint step on real and noise images, gradient taken ahead along the others' update",
@@ -98,7 +127,7 @@ class FedGPS(FedAvg):
         source="FedGPS, NeurIPS 2025",
     )
     optimizer: ClassVar[Sgd] = Sgd(max_norm=10.0)
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    presets: ClassVar[Presets] = {
         "default": {},
         "official": {
             "method": {
@@ -142,7 +171,7 @@ class FedGPS(FedAvg):
     perturb_norm: Literal["sum", "global"] = "sum"
     norm_epsilon: float = Field(default=1e-7, ge=-1e-6, le=1e-3)
     first_time: Literal["none", "global_update"] = "none"
-    # measured every so many rounds, 0 = never
+    # rounds between two measurements, 0 = never
     divergence_every: int = Field(default=0, ge=0)
     divergence_scale: Literal["trained", "official"] = "trained"
 
@@ -155,18 +184,20 @@ class FedGPS(FedAvg):
         """Real and surrogate classes have outputs of their own."""
         return 2 * num_classes if self.goal else num_classes
 
-    def init(self, params: Params, cohort: Cohort) -> Any:
+    def init(self, params: Params, cohort: Cohort) -> State:
         """Start without an update and without prototypes."""
         official = self.divergence_every and self.divergence_scale == "official"
         return State(params, None, None, params if official else None)
 
-    def send(self, state: Any, turn: Turn) -> Sequence[Any]:
+    def send(self, state: State, turn: Turn) -> Sequence[Message]:
         """Send the model, the last mean update and the prototypes."""
         update = state.update if self.rho else None
         message = Message(state.params, update, state.prototypes, self._total(turn))
         return [message] * len(turn.clients)
 
-    def work(self, local: Local, message: Any, memory: Any) -> Work:
+    def work(
+        self, local: Local, message: Message, memory: RememberedT | None
+    ) -> Work[Upload, RememberedT]:
         """Train at weights shifted along the others' update; return the update and class means."""
         seen: list[ClassSums] = []
         gradient = self.ahead(local, message, memory, backprop(self.loss(message, seen)))
@@ -175,7 +206,7 @@ class FedGPS(FedAvg):
         upload = Upload(*update, *self.class_means(local, seen))
         return Work(upload, self.remember(local, message, update), done.loss)
 
-    def merge(self, state: Any, replies: Sequence[Reply]) -> Any:
+    def merge(self, state: State, replies: Sequence[Reply[Upload]]) -> State:
         """Move the model by the mean update; pool the class means into prototypes."""
         update = self.average(replies)
         params = step(state.params, update, self.server_lr)
@@ -185,7 +216,7 @@ class FedGPS(FedAvg):
 
     # --- goal -----------------------------------------------------------------------------------
 
-    def loss(self, message: Any, seen: list[ClassSums]) -> Loss:
+    def loss(self, message: Message, seen: list[ClassSums]) -> Loss:
         """Return the local objective; surrogate features of the last epoch are added up in seen."""
         if not self.goal:
             return cross_entropy
@@ -246,7 +277,9 @@ class FedGPS(FedAvg):
 
     # --- path -----------------------------------------------------------------------------------
 
-    def ahead(self, local: Local, message: Any, memory: Any, gradient: Gradient) -> Gradient:
+    def ahead(
+        self, local: Local, message: Message, memory: RememberedT | None, gradient: Gradient
+    ) -> Gradient:
         """Take the gradient at weights + rho * direction of the others, if there is one."""
         others = self.others(local, message, memory) if self.rho else None
         if others is None:
@@ -258,33 +291,26 @@ class FedGPS(FedAvg):
         scale = self.direction * self.rho / (size + self.norm_epsilon)
         return shifted(gradient, others * scale)
 
-    def others(self, local: Local, message: Any, memory: Any) -> Tensor | None:
-        """Return the mean update of the other clients of the previous round, or None."""
-        if message.update is None:
-            return None
-        if memory is None:
-            return message.update if self.first_time == "global_update" else None
-        if memory.round == local.round - 1:
-            return without_own(message.update, memory)
-        update: Tensor = message.update
-        return update
+    @abstractmethod
+    def others(self, local: Local, message: Message, memory: RememberedT | None) -> Tensor | None:
+        """Return the mean update of the other clients, or None if it is not known."""
 
-    def remember(self, local: Local, message: Any, update: Update) -> Any:
-        """Keep the own update for the next participation."""
+    @abstractmethod
+    def remember(self, local: Local, message: Message, update: Update) -> RememberedT:
+        """Return what the client keeps for its next participation."""
+
+    def memory_of(self, local: Local, message: Message, update: Update) -> Memory:
+        """Return the client's update with its round and its share."""
         share = self.shares([local.client])[0] / message.total
         model = local.network.params() if self.divergence_every else None
         return Memory(local.round, share, update.delta if self.rho else None, model)
-
-    def fade(self, memory: Any) -> Any:
-        """The own update counts in the very next round only."""
-        return memory._replace(delta=None)
 
     def _total(self, turn: Turn) -> float:
         return sum(self.shares(turn.clients))
 
     # --- divergence -----------------------------------------------------------------------------
 
-    def measure(self, state: Any, turn: Turn, ask: Ask) -> dict[str, float]:
+    def measure(self, state: State, turn: Turn, ask: Ask) -> dict[str, float]:
         """Return how far the clients' surrogate features lie from the prototypes they got."""
         due = self.divergence_every and turn.round and turn.round % self.divergence_every == 0
         if not due or state.prototypes is None:
@@ -298,28 +324,56 @@ class FedGPS(FedAvg):
         return {"divergence": sum(distances) / by, "divergence_clients": float(len(distances))}
 
 
-def without_own(update: Tensor, memory: Memory, scale: float = 1.0) -> Tensor | None:
-    """Return the mean of the others, (U - share * own) / (1 - share); None when there are none."""
+@dataclass(frozen=True, config=STRICT)
+class FedGPS(FedGPSWith[Memory]):
+    """Goal: features aligned to shared noise. Path: looking ahead along the others' update."""
+
+    name: ClassVar[str] = "fedgps"
+    title: ClassVar[str] = "FedGPS"
+
+    def others(self, local: Local, message: Message, memory: Memory | None) -> Tensor | None:
+        """Return the mean update of the other clients of the previous round, or None."""
+        if message.update is None:
+            return None
+        if memory is None:
+            return message.update if self.first_time == "global_update" else None
+        if memory.round == local.round - 1:
+            return without_own(message.update, memory)
+        return message.update
+
+    def remember(self, local: Local, message: Message, update: Update) -> Memory:
+        """Keep the client's update for its next participation."""
+        return self.memory_of(local, message, update)
+
+    def fade(self, memory: Memory) -> Memory:
+        """Drop the update: it counts in the very next round only."""
+        return memory._replace(delta=None)
+
+
+def without_own(update: Tensor, memory: Remembered, scale: float = 1.0) -> Tensor | None:
+    """Return the mean of the others, (U - share * own) / (1 - share); None without others."""
     if memory.share >= 1 or memory.delta is None:
         return None
     return update.sub(memory.delta, alpha=scale * memory.share).div_(1 - memory.share)
 
 
 def distance_to(prototypes: Prototypes, z: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean squared distance to the own class's prototype, where there is one."""
+    """Return the mean squared distance to the prototypes, over images whose class has one."""
     squared = (prototypes.values[labels] - z).square().mean(dim=1)
     known = prototypes.known[labels].to(z.dtype)
     return (squared * known).sum() / known.sum().clamp(min=1)
 
 
-def pool(last: Prototypes | None, replies: Sequence[Reply]) -> Prototypes | None:
+def pool(last: Prototypes | None, replies: Sequence[Reply[Upload]]) -> Prototypes | None:
     """Return the weighted mean of the class means; a class nobody saw keeps its last prototype."""
-    if replies[0].upload.class_means is None:
+    uploads = [reply.upload for reply in replies]
+    means = [upload.class_means for upload in uploads if upload.class_means is not None]
+    if not means:
         return None
-    weights = torch.stack([reply.upload.class_weights for reply in replies])
-    sums = torch.zeros_like(replies[0].upload.class_means)
-    for reply, weight in zip(replies, weights.to(sums.dtype), strict=True):
-        sums += reply.upload.class_means * weight[:, None]
+    weights = torch.stack([u.class_weights for u in uploads if u.class_weights is not None])
+    sums = torch.zeros_like(means[0])
+    for class_means, weight in zip(means, weights.to(sums.dtype), strict=True):
+        sums += class_means * weight[:, None]
     total = weights.sum(dim=0)
     values, known = sums / total.clamp(min=1)[:, None], total > 0
     if last is None:
@@ -342,9 +396,9 @@ def final_pass(local: Local) -> ClassSums:
 
 @torch.no_grad()
 def feature_distance(
-    local: Local, memory: Any, sent: tuple[Prototypes, Params | None]
+    local: Local, memory: Remembered | None, sent: tuple[Prototypes, Params | None]
 ) -> float | None:
-    """Say how far a client's own last model puts surrogate images from the prototypes."""
+    """Return how far surrogate images lie from the prototypes under a client's last model."""
     prototypes, initial = sent
     params = initial if memory is None else memory.model
     if params is None:
@@ -352,12 +406,12 @@ def feature_distance(
     local.network.load(params)
     local.network.model.eval()
     batches = [_distances(local, prototypes) for _ in range(DIVERGENCE_BATCHES)]
-    found = [float(distances.mean()) for distances in batches if len(distances)]
-    return sum(found) / len(found) if found else None
+    means = [float(distances.mean()) for distances in batches if len(distances)]
+    return sum(means) / len(means) if means else None
 
 
 def _distances(local: Local, prototypes: Prototypes) -> Tensor:
-    """Return the distances of a batch to its prototypes, of images whose class has one."""
+    """Return the distances of a batch's images to their prototypes, where there is one."""
     noise = local.noise()
     z = local.network.features(noise.x)
     distances: Tensor = (z - prototypes.values[noise.y]).norm(dim=1)

@@ -1,19 +1,19 @@
 """FedInit (Sun et al., 2023): clients start a little away from where they last ended."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from fedgps_ray.methods.base import STRICT, About, Cohort, Reply, Turn, Work
-from fedgps_ray.methods.fedavg import FedAvg, Message
-from fedgps_ray.tensors import Params, moved, step
+from fedgps_ray.methods.fedavg import FedAvgWith, Message
+from fedgps_ray.tensors import Params, Update, moved, step
 from fedgps_ray.training.local import Local, NotNegative, Sgd, train
 
 
 class State(NamedTuple):
-    """The server's: the model, its first weights, and the clients that have taken part."""
+    """The server's state: the model, its first weights, and the clients that have taken part."""
 
     params: Params
     first: Tensor
@@ -27,7 +27,7 @@ class Memory(NamedTuple):
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedInit(FedAvg):
+class FedInit(FedAvgWith[State, Memory]):
     """FedAvg from relaxed starts, theta + beta (theta - last), last the client's own last weights.
 
     A newcomer's last weights are those the server began with. It knows them and the newcomers, and
@@ -35,7 +35,9 @@ class FedInit(FedAvg):
     of the final models, or, as in the authors' code, that of the displacements from the starts.
     """
 
-    about: ClassVar[About] = FedAvg.about._replace(
+    name: ClassVar[str] = "fedinit"
+    title: ClassVar[str] = "FedInit"
+    about: ClassVar[About] = FedAvgWith.about._replace(
         client="SGD from a start moved away from its own last model",
         state="client: own last model (M); server: first model (M)",
         source="Sun et al., NeurIPS 2023",
@@ -45,11 +47,11 @@ class FedInit(FedAvg):
     beta: NotNegative = 0.1
     mean_of: Literal["models", "displacements"] = "models"
 
-    def init(self, params: Params, cohort: Cohort) -> Any:
-        """Start with nobody seen."""
+    def init(self, params: Params, cohort: Cohort) -> State:
+        """Start before any client has taken part."""
         return State(params, params.weights, ())
 
-    def send(self, state: Any, turn: Turn) -> Sequence[Any]:
+    def send(self, state: State, turn: Turn) -> Sequence[Message]:
         """Send the model, and to newcomers their start."""
         known, new = Message(state.params), Message(self.relaxed(state.params, state.first))
         return [known if client.id in state.seen else new for client in turn.clients]
@@ -58,15 +60,14 @@ class FedInit(FedAvg):
         """Return the params with weights moved away from the last ones."""
         return params._replace(weights=params.weights.add(params.weights - last, alpha=self.beta))
 
-    def work(self, local: Local, message: Any, memory: Any) -> Work:
+    def work(self, local: Local, message: Message, memory: Memory | None) -> Work[Update, Memory]:
         """Train from the relaxed start."""
         start = message.params if memory is None else self.relaxed(message.params, memory.last)
         done = train(local, start, self.gradient(local, message, memory))
         origin = start if self.mean_of == "displacements" else message.params
-        memory = Memory(done.params.weights)
-        return Work(moved(origin, done.params), memory, done.loss)
+        return Work(moved(origin, done.params), Memory(done.params.weights), done.loss)
 
-    def merge(self, state: Any, replies: Sequence[Reply]) -> Any:
+    def merge(self, state: State, replies: Sequence[Reply[Update]]) -> State:
         """Move the model by the mean update, newcomers' counted from the model as well."""
         update = self.average(replies)
         clients = [reply.client for reply in replies]

@@ -1,24 +1,24 @@
-"""FedLESAM (Fan et al., 2024): gradients taken towards the older global model, in one pass a step.
+"""FedLESAM (Fan et al., 2024): gradients taken towards an older global model, one pass per step.
 
 Variant S corrects the gradient as SCAFFOLD does, D as FedDyn does, base not at all.
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from fedgps_ray.methods.base import STRICT, About, Cohort, Reply, Turn, Work
-from fedgps_ray.methods.fedavg import FedAvg
+from fedgps_ray.methods.fedavg import Averaging
 from fedgps_ray.tensors import Params, mean, moved, norm, step
 from fedgps_ray.training.gradients import backprop, cross_entropy, plus, shifted
 from fedgps_ray.training.local import Gradient, Local, NotNegative, Positive, Sgd, train
 
 
 class State(NamedTuple):
-    """The server's; control is the mean over all clients of their own (not for base)."""
+    """The server's state; control is the mean over all clients of their own (not for base)."""
 
     params: Params
     control: Tensor | None
@@ -27,7 +27,7 @@ class State(NamedTuple):
 
 
 class Message(NamedTuple):
-    """To a client: the model, for S the control, and the previous weights if they are sent."""
+    """Sent to a client: the model, for S the control, and the previous weights if they are sent."""
 
     params: Params
     control: Tensor | None
@@ -35,7 +35,7 @@ class Message(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """To the server: the update, and for S the change of the client's control."""
+    """Sent to the server: the update, and for S the change of the client's control."""
 
     delta: Tensor
     buffers: Tensor
@@ -50,9 +50,11 @@ class Memory(NamedTuple):
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedLESAM(FedAvg):
-    """Sharpness-aware steps whose direction is how the global model came here, reversed."""
+class FedLESAM(Averaging[State, Message, Upload, Memory]):
+    """Sharpness-aware steps back along the way that the global model has come."""
 
+    name: ClassVar[str] = "fedlesam"
+    title: ClassVar[str] = "FedLESAM"
     about: ClassVar[About] = About(
         client="gradient taken towards the last received model, corrected as in SCAFFOLD",
         server="mean update; control variate",
@@ -74,33 +76,33 @@ class FedLESAM(FedAvg):
     # code sends everyone the last update of the server, which costs another M down.
     reference: Literal["own", "last_update"] = "own"
 
-    def init(self, params: Params, cohort: Cohort) -> Any:
+    def init(self, params: Params, cohort: Cohort) -> State:
         """Start with a control of zero."""
         control = None if self.variant == "base" else torch.zeros_like(params.weights)
         return State(params, control, None, len(cohort.clients))
 
-    def send(self, state: Any, turn: Turn) -> Sequence[Any]:
+    def send(self, state: State, turn: Turn) -> Sequence[Message]:
         """Send the model and what the variant needs."""
         control = state.control if self.variant == "S" else None
         return [Message(state.params, control, state.previous)] * len(turn.clients)
 
-    def work(self, local: Local, message: Any, memory: Any) -> Work:
-        """Train on corrected gradients taken elsewhere; renew the own control."""
+    def work(self, local: Local, message: Message, memory: Memory | None) -> Work[Upload, Memory]:
+        """Train on corrected gradients taken at other weights; update the client's control."""
         start = message.params.weights
         memory = memory or Memory(None, torch.zeros_like(start))
         gradient = self.uphill(backprop(cross_entropy), message, memory)
-        done = train(local, message.params, self.corrected(gradient, message, memory.control))
+        done = train(local, message.params, self.corrected(gradient, message, memory))
         update = moved(message.params, done.params)
         control = change = None
         if self.variant == "D":
-            control = memory.control + update.delta
+            control = required(memory.control) + update.delta
         if self.variant == "S":
-            change = control_change(message.control, update.delta, local)
-            control = memory.control + change
+            change = control_change(required(message.control), update.delta, local)
+            control = required(memory.control) + change
         received = start if self.reference == "own" else None
         return Work(Upload(*update, change), Memory(received, control), done.loss)
 
-    def uphill(self, gradient: Gradient, message: Any, memory: Any) -> Gradient:
+    def uphill(self, gradient: Gradient, message: Message, memory: Memory) -> Gradient:
         """Take the gradient at weights + rho (old - new) / |old - new|, if there is an old one."""
         old = memory.received if self.reference == "own" else message.previous
         if old is None:
@@ -108,28 +110,35 @@ class FedLESAM(FedAvg):
         back = old - message.params.weights
         return shifted(gradient, back * (self.rho / (norm(back) + 1e-7)))
 
-    def corrected(self, gradient: Gradient, message: Any, own: Tensor) -> Gradient:
+    def corrected(self, gradient: Gradient, message: Message, memory: Memory) -> Gradient:
         """Add lambda (c - c_k) for S, lambda (w - start + h_k) for D."""
-        start = message.params.weights
-        if self.variant == "S":
-            drift = (message.control - own) * self.correction
-            return plus(gradient, lambda _: drift)
+        if self.variant == "base":
+            return gradient
+        start, own = message.params.weights, required(memory.control)
         if self.variant == "D":
             return plus(gradient, lambda now: (now.network.weights - start + own) * self.correction)
-        return gradient
+        drift = (required(message.control) - own) * self.correction
+        return plus(gradient, lambda _: drift)
 
-    def merge(self, state: Any, replies: Sequence[Reply]) -> Any:
-        """Move the model by the mean update; renew the control, and for D add it to the model."""
+    def merge(self, state: State, replies: Sequence[Reply[Upload]]) -> State:
+        """Move the model by the mean update; update the control, and for D add it to the model."""
         params = step(state.params, self.average(replies), self.server_lr)
         previous = None if self.reference == "own" else state.params.weights
         if self.variant == "base":
             return state._replace(params=params, previous=previous)
-        field = "control" if self.variant == "S" else "delta"
-        change = mean([getattr(r.upload, field) for r in replies], [1.0] * len(replies))
-        control = state.control.add(change, alpha=len(replies) / state.num_clients)
+        uploads = [reply.upload for reply in replies]
+        changes = [required(u.control) if self.variant == "S" else u.delta for u in uploads]
+        change = mean(changes, [1.0] * len(replies))
+        control = required(state.control).add(change, alpha=len(replies) / state.num_clients)
         if self.variant == "D":
             params = params._replace(weights=params.weights + control)
         return state._replace(params=params, control=control, previous=previous)
+
+
+def required(control: Tensor | None) -> Tensor:
+    """Return a control, which variants S and D always have."""
+    assert control is not None
+    return control
 
 
 def control_change(control: Tensor, delta: Tensor, local: Local) -> Tensor:
@@ -138,13 +147,13 @@ def control_change(control: Tensor, delta: Tensor, local: Local) -> Tensor:
     return torch.zeros_like(delta) if not way else torch.sub(-control, delta, alpha=1 / way)
 
 
-def effective_steps(how: Sgd, steps: int) -> float:
-    """Return how many times the learning rate one constant gradient is followed in so many steps.
+def effective_steps(optimizer: Sgd, steps: int) -> float:
+    """Return how far a number of steps follows a constant gradient, in learning rates.
 
     Without momentum, as in the paper, this is the number of steps.
     """
     velocity = total = 0.0
     for _ in range(steps):
-        velocity = how.momentum * velocity + 1
-        total += 1 + how.momentum * velocity if how.nesterov else velocity
+        velocity = optimizer.momentum * velocity + 1
+        total += 1 + optimizer.momentum * velocity if optimizer.nesterov else velocity
     return total

@@ -1,7 +1,7 @@
 """FedProx (Li et al., 2020): local training is held near the received model."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from fedgps_ray.methods.base import STRICT, About
-from fedgps_ray.methods.fedavg import FedAvg
+from fedgps_ray.methods.fedavg import FedAvg, Message
 from fedgps_ray.tensors import Piece
 from fedgps_ray.training.gradients import plus
 from fedgps_ray.training.local import Gradient, Local, NotNegative
@@ -23,6 +23,8 @@ class FedProx(FedAvg):
     function of the FedGPS code has it.
     """
 
+    name: ClassVar[str] = "fedprox"
+    title: ClassVar[str] = "FedProx"
     about: ClassVar[About] = FedAvg.about._replace(
         client="SGD on cross-entropy and distance to the received model",
         source="Li et al., MLSys 2020",
@@ -31,12 +33,12 @@ class FedProx(FedAvg):
     mu: NotNegative = 0.125
     penalty: Literal["squared", "norm"] = "squared"
 
-    def gradient(self, local: Local, message: Any, memory: Any) -> Gradient:
+    def gradient(self, local: Local, message: Message, memory: None) -> Gradient:
         """Add the gradient of the penalty."""
         return plus(super().gradient(local, message, memory), self.pull(message.params.weights))
 
     def pull(self, start: Tensor) -> Callable[[Local], Tensor]:
-        """Return the gradient of the penalty as a function of where a client is."""
+        """Return the gradient of the penalty as a function of a client's weights."""
 
         def away(local: Local) -> Tensor:
             distance = local.network.weights - start

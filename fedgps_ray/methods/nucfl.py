@@ -1,11 +1,11 @@
-"""NUCFL (Chu et al.): confidence calibrated locally as far as the model resembles the global one.
+"""NUCFL (Chu et al.): confidence calibrated locally, the more so the closer to the global model.
 
 No public code exists; what the similarity compares, and when, is our reading and an option.
 """
 
 import copy
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,9 +13,9 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from fedgps_ray.data.batches import Batch
-from fedgps_ray.methods.base import STRICT, About, Work
-from fedgps_ray.methods.fedavg import FedAvg
-from fedgps_ray.tensors import Params, views
+from fedgps_ray.methods.base import STRICT, About, Cohort, Work
+from fedgps_ray.methods.fedavg import FedAvgWith, Message, State
+from fedgps_ray.tensors import Params, Update, views
 from fedgps_ray.training.gradients import backprop
 from fedgps_ray.training.local import Gradient, Local, Sgd
 from fedgps_ray.training.losses import confidence_gap, linear_cka
@@ -33,10 +33,12 @@ Pair = tuple[Tensor, Tensor]  # two matrices with the same rows
 
 
 @dataclass(frozen=True, config=STRICT)
-class NUCFL(FedAvg):
+class NUCFL(FedAvgWith[State, Memory]):
     """Cross-entropy plus similarity times |confidence - accuracy|."""
 
-    about: ClassVar[About] = FedAvg.about._replace(
+    name: ClassVar[str] = "nucfl"
+    title: ClassVar[str] = "NUCFL"
+    about: ClassVar[About] = FedAvgWith.about._replace(
         client="SGD on cross-entropy and a calibration term weighted by likeness to the global one",
         state="client: received model (M), within a round",
         source="Chu et al., ICLR 2025",
@@ -46,13 +48,17 @@ class NUCFL(FedAvg):
     compare: Literal["features", "head_updates"] = "features"
     every: Literal["batch", "epoch"] = "batch"
 
-    def work(self, local: Local, message: Any, memory: Any) -> Work:
+    def init(self, params: Params, cohort: Cohort) -> State:
+        """Start from the initial model."""
+        return State(params)
+
+    def work(self, local: Local, message: Message, memory: Memory | None) -> Work[Update, Memory]:
         """Train; remember the received weights where updates are compared."""
         work = super().work(local, message, memory)
         keeps = self.compare == "head_updates"
         return work._replace(memory=Memory(message.params.weights) if keeps else None)
 
-    def gradient(self, local: Local, message: Any, memory: Any) -> Gradient:
+    def gradient(self, local: Local, message: Message, memory: Memory | None) -> Gradient:
         """Return the gradient of cross-entropy and calibration; none flows through similarity."""
         pair = self.pair(local, message.params, memory)
         similarity: Tensor | float = 1.0  # before the first step both models are the same
@@ -102,7 +108,7 @@ def features_of(local: Local, received: Params) -> Callable[[Local, Batch], Pair
 def head_updates(
     local: Local, received: Tensor, memory: Memory | None
 ) -> Callable[[Local, Batch], Pair | None]:
-    """Compare how the head's matrix moved: here so far, and globally since the last time."""
+    """Compare how the head's matrix moved: here so far, and globally since last time."""
     layout = local.network.layout.weights
     start = views(received, layout)["head.weight"]
     went = None if memory is None else start - views(memory.received, layout)["head.weight"]

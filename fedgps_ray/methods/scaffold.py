@@ -2,21 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from fedgps_ray.methods.base import STRICT, About, Cohort, Reply, Turn, Work
-from fedgps_ray.methods.fedavg import FedAvg
+from fedgps_ray.methods.fedavg import Averaging
 from fedgps_ray.tensors import Params, mean, moved, step
 from fedgps_ray.training.gradients import plus
 from fedgps_ray.training.local import Gradient, Local, Positive, Sgd, Trained, train
 
 
 class State(NamedTuple):
-    """The server's: the model, the mean of all clients' controls, and how many clients exist."""
+    """The server's state: the model, the mean of all clients' controls, the number of clients."""
 
     params: Params
     control: Tensor
@@ -24,14 +24,14 @@ class State(NamedTuple):
 
 
 class Message(NamedTuple):
-    """To a client: the model and the mean control."""
+    """Sent to a client: the model and the mean control."""
 
     params: Params
     control: Tensor
 
 
 class Upload(NamedTuple):
-    """To the server: the update, and the change of the client's control."""
+    """Sent to the server: the update, and the change of the client's control."""
 
     delta: Tensor
     buffers: Tensor
@@ -45,7 +45,7 @@ class Memory(NamedTuple):
 
 
 @dataclass(frozen=True, config=STRICT)
-class Scaffold(FedAvg):
+class Scaffold(Averaging[State, Message, Upload, Memory]):
     """FedAvg with c - c_k added to local gradients, where c_k is a client's own mean gradient.
 
     How this goes with client momentum: "after" corrects the weights after each step; "before"
@@ -53,6 +53,8 @@ class Scaffold(FedAvg):
     trains without momentum. All three assume a velocity that is reset every round.
     """
 
+    name: ClassVar[str] = "scaffold"
+    title: ClassVar[str] = "SCAFFOLD"
     about: ClassVar[About] = About(
         client="SGD corrected by the difference of mean and own control",
         server="mean update; mean of the controls",
@@ -67,15 +69,15 @@ class Scaffold(FedAvg):
     server_lr: Positive = 1.0
     momentum_design: Literal["none", "before", "after"] = "after"
 
-    def init(self, params: Params, cohort: Cohort) -> Any:
+    def init(self, params: Params, cohort: Cohort) -> State:
         """Start without any correction."""
         return State(params, torch.zeros_like(params.weights), len(cohort.clients))
 
-    def send(self, state: Any, turn: Turn) -> Sequence[Any]:
+    def send(self, state: State, turn: Turn) -> Sequence[Message]:
         """Send the model and the mean control."""
         return [Message(state.params, state.control)] * len(turn.clients)
 
-    def work(self, local: Local, message: Any, memory: Any) -> Work:
+    def work(self, local: Local, message: Message, memory: Memory | None) -> Work[Upload, Memory]:
         """Train with the correction; c_k becomes c_k - c + (theta - y) / (steps * lr)."""
         own = torch.zeros_like(message.control) if memory is None else memory.control
         drift = message.control - own
@@ -88,7 +90,9 @@ class Scaffold(FedAvg):
         fresh = update.delta.div(-steps * local.lr).sub_(drift) if steps else own
         return Work(Upload(*update, fresh - own), Memory(fresh), done.loss)
 
-    def corrected(self, local: Local, message: Any, gradient: Gradient, drift: Tensor) -> Trained:
+    def corrected(
+        self, local: Local, message: Message, gradient: Gradient, drift: Tensor
+    ) -> Trained:
         """Train with the drift added to each gradient, or taken off after each step."""
         if self.momentum_design != "after":
             return train(local, message.params, plus(gradient, lambda _: drift))
@@ -98,7 +102,7 @@ class Scaffold(FedAvg):
 
         return train(local, message.params, gradient, correct)
 
-    def merge(self, state: Any, replies: Sequence[Reply]) -> Any:
+    def merge(self, state: State, replies: Sequence[Reply[Upload]]) -> State:
         """Move the model by the mean update and the mean control by the changes over all."""
         change = mean([reply.upload.control for reply in replies], [1.0] * len(replies))
         control = state.control.add(change, alpha=len(replies) / state.num_clients)
@@ -106,11 +110,11 @@ class Scaffold(FedAvg):
         return State(params, control, state.num_clients)
 
 
-def plain_steps(steps: int, how: Sgd) -> float:
+def plain_steps(steps: int, optimizer: Sgd) -> float:
     """Return how many steps without momentum go as far along a constant gradient.
 
     K = (T - m (1 - mu^T) / (1 - mu)) / (1 - mu), where m is mu, and mu^2 for Nesterov
     """
-    mu = how.momentum
-    lag = mu**2 if how.nesterov else mu
+    mu = optimizer.momentum
+    lag = mu**2 if optimizer.nesterov else mu
     return (steps - lag * (1 - mu**steps) / (1 - mu)) / (1 - mu)

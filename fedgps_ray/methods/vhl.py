@@ -1,6 +1,6 @@
 """VHL (Tang et al., 2022): clients also learn shared noise images and align features to them."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedgps_ray.data.batches import Batch
 from fedgps_ray.methods.base import STRICT, About
-from fedgps_ray.methods.fedavg import FedAvg
+from fedgps_ray.methods.fedavg import FedAvg, Message
 from fedgps_ray.training.gradients import backprop
 from fedgps_ray.training.local import Gradient, Local, NotNegative, Positive
 from fedgps_ray.training.losses import supervised_contrast
@@ -20,6 +20,8 @@ from fedgps_ray.training.losses import supervised_contrast
 class VHL(FedAvg):
     """FedAvg on real and noise images, real class c being pulled towards noise class c."""
 
+    name: ClassVar[str] = "vhl"
+    title: ClassVar[str] = "VHL"
     about: ClassVar[About] = About(
         client="joint step on real and noise images, features aligned class by class",
         server="mean of the models",
@@ -44,7 +46,7 @@ class VHL(FedAvg):
         """Real and noise classes have outputs of their own."""
         return 2 * num_classes
 
-    def gradient(self, local: Local, message: Any, memory: Any) -> Gradient:
+    def gradient(self, local: Local, message: Message, memory: None) -> Gradient:
         """Return the gradient of the joint loss."""
         return backprop(self.loss)
 

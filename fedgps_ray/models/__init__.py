@@ -1,7 +1,7 @@
 """The one place that knows all models."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,13 +15,21 @@ from fedgps_ray.models.signature import Shape, Sizes
 from fedgps_ray.models.small import cnn, convnet, mlp
 from fedgps_ray.models.vit import vit
 
-__all__ = ["MODELS", "Architecture", "Model", "Outside", "build", "initialise"]
+__all__ = [
+    "MODELS",
+    "Architecture",
+    "Model",
+    "Outside",
+    "build",
+    "check_takes_tokens",
+    "initialise",
+]
 
 
 class Architecture(NamedTuple):
     """How to make a model, the smallest image side it takes, and a line about it."""
 
-    make: Callable[[tuple[int, int, int], int], Model]
+    make: Callable[[Any, int], Model]
     min_side: int
     explanation: str
 
@@ -34,6 +42,15 @@ MODELS: dict[str, Architecture] = {
     "resnet50": Architecture(resnet50, 8, "ResNet-50 for small images; 2,048 features"),
     "vit": Architecture(vit, 4, "vision transformer of 6 blocks, patches of 4x4; 192 features"),
 }
+
+
+def check_takes_tokens(model: str | Outside) -> None:
+    """Refuse models that calculate with their input: tokens need an embedding first."""
+    if not isinstance(model, Outside):
+        raise UserError(
+            f"model '{model}' takes numbers, and the data set holds tokens: use a model of your own"
+            ' with an embedding, or layout "features" if these are numbers to calculate with'
+        )
 
 
 def build(
@@ -52,13 +69,18 @@ def build(
         return Adapted(Recipe(model, Sizes(tuple(image_shape), num_outputs), dtype), rng)
     if model not in MODELS:
         raise unknown("model", model, MODELS)
+    if model == "mlp":
+        return mlp(image_shape, num_outputs)
     return MODELS[model].make(_checked(model, image_shape), num_outputs)
 
 
 def _checked(name: str, shape: Shape) -> tuple[int, int, int]:
     if len(shape) != 3:
         told = "x".join(str(extent) for extent in shape)
-        raise UserError(f"model '{name}' is for images; the data set has inputs of shape {told}")
+        raise UserError(
+            f"model '{name}' needs images, the data set has examples of shape {told};"
+            " choose another model, such as 'mlp'"
+        )
     channels, height, width = shape
     side = MODELS[name].min_side
     if min(height, width) < side:

@@ -1,17 +1,18 @@
 """Models that train in seconds on a CPU."""
 
+import math
+
 from torch import nn
 
 from fedgps_ray.models.base import Model
 from fedgps_ray.models.norm import BatchNorm
 
 
-def mlp(image_shape: tuple[int, int, int], num_outputs: int) -> Model:
+def mlp(input_shape: tuple[int, ...], num_outputs: int) -> Model:
     """Return a perceptron with layers of 128 and 32 units, the second one being the features."""
-    channels, height, width = image_shape
     body = nn.Sequential(
         nn.Flatten(),
-        nn.Linear(channels * height * width, 128),
+        nn.Linear(math.prod(input_shape), 128),
         nn.ReLU(),
         nn.Linear(128, 32),
         nn.ReLU(),

@@ -54,9 +54,9 @@ def _dump(path: Path, content: Any) -> None:
 
 @contextmanager
 def lock(folder: Path, patience: float = 0.0) -> Iterator[None]:
-    """Hold a folder for this process; the system lets go of it when the process ends.
+    """Lock a folder for this process; the system releases it when the process ends.
 
-    patience: how many seconds to wait for another process to let go of it.
+    patience: how many seconds to wait for another process to release it.
     """
     deadline = time.monotonic() + patience
     with _lock_file(folder) as held:
@@ -76,7 +76,7 @@ def _taken(file: TextIO) -> bool:
 
 
 def is_locked(folder: Path) -> bool:
-    """Say whether a process holds a folder."""
+    """Say whether a process has locked a folder."""
     try:
         with (folder / ".lock").open() as held:
             fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Results kept at a URI: a trial is fetched before it runs, and put back as it goes."""
+"""Results kept at a URI: a trial is downloaded before it runs, and uploaded while it runs."""
 
 import contextlib
 import shutil
@@ -33,16 +33,16 @@ class Mirror:
         return f"{self.root.rstrip('/')}/{name}"
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of what is in a folder there."""
+        """Return the names of what is in a remote folder."""
         selector = fs.FileSelector(self._there(folder), allow_not_found=True)
         return sorted(info.base_name for info in self.system.get_file_info(selector))
 
     def fetch(self, folder: Path, name: str) -> bool:
-        """Replace a trial's folder here by what is there; say whether anything was."""
+        """Replace a trial's local folder by the remote one; say whether there was one."""
         there = self._there(name)
         if self.system.get_file_info(f"{there}/trial.json").type == fs.FileType.NotFound:
             return False
-        beside = folder / f"{name}.fetched"
+        beside = (folder / name).with_name(f".{Path(name).name}.fetched")  # hidden: not whole yet
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
         fs.copy_files(there, str(beside), self.system, fs.LocalFileSystem())
@@ -51,7 +51,7 @@ class Mirror:
         return True
 
     def put(self, folder: Path, name: str) -> None:
-        """Send what has changed here, trial.json last, and remove there what is gone here."""
+        """Upload what has changed, trial.json last, and delete remote files that are gone here."""
         here = {path.relative_to(folder).as_posix(): path for path in _files(folder / name)}
         order = sorted(here, key=lambda file: (file.endswith("trial.json"), file))
         for file in order:
@@ -61,12 +61,12 @@ class Mirror:
                 self.system.delete_file(gone)
 
     def put_file(self, folder: Path, file: str) -> None:
-        """Send one file."""
+        """Upload one file."""
         self._send(file, folder / file)
 
     def _send(self, file: str, path: Path) -> None:
-        found = path.stat()
-        stamp = (found.st_mtime_ns, found.st_size)
+        known = path.stat()
+        stamp = (known.st_mtime_ns, known.st_size)
         if self.sent.get(file) == stamp:
             return
         there = self._there(file)
@@ -83,7 +83,7 @@ class Mirror:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield the whole files of a folder: no locks, nothing half written."""
+    """Yield the complete files of a folder: no locks, no temporary files."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.name.startswith("."):
             yield path
@@ -92,7 +92,7 @@ def _files(folder: Path) -> Iterator[Path]:
 def mirrored(
     mirror: Mirror, folder: Path, name: str, events: Generator[Event], seconds: float
 ) -> Generator[Event]:
-    """Pass on a trial's events; put its folder back now and then, and in the end."""
+    """Pass on a trial's events; upload its folder at intervals, and at the end."""
     due = time.monotonic() + seconds
     try:
         for event in events:

@@ -1,6 +1,17 @@
-"""The columns of the results, with their units."""
+"""What results look like on disk: version of the layout, statuses, and columns with their units."""
+
+from typing import Final
 
 import pyarrow as pa
+
+LAYOUT_VERSION: Final = 2  # "schema_version" in trial.json; a new column needs no new version
+
+NEW, RUNNING, INTERRUPTED, FAILED = "new", "running", "interrupted", "failed"
+FINISHED, DIVERGED = "finished", "diverged"
+STOPPED = "stopped"  # by the scheduler of a search, before its last round
+MISSING = "missing"  # planned, without a folder
+ENDED = (FINISHED, DIVERGED)
+DONE = (*ENDED, STOPPED)  # nothing left to do
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
 
@@ -9,7 +20,7 @@ SPEC = [
     ("dataset", TEXT),
     ("model", TEXT),
     ("method", TEXT),
-    ("method_options", TEXT),  # JSON of the hyperparameters that differ from the defaults
+    ("method_options", TEXT),  # JSON of the hyperparameters that are not neutral
     ("partition", TEXT),
     ("alpha", pa.float64()),
     ("classes_per_client", pa.int64()),

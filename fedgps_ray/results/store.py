@@ -1,10 +1,9 @@
-"""A trial's folder: what was asked for, how it stands, and its rows."""
+"""Writing a trial's folder: its settings, status and rows."""
 
-import json
 import platform
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -16,20 +15,18 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from fedgps_ray.errors import UserError
+from fedgps_ray.identity import IDENTITY_VERSION
 from fedgps_ray.results import files, schema
-from fedgps_ray.spec import SCHEMA_VERSION, ExecutionSpec, TrialSpec, columns, trial_spec
+from fedgps_ray.results.read import MOVE, UNREADABLE, Row, read_rows, read_trial, refuse_older
+from fedgps_ray.spec import ExecutionSpec, TrialSpec, columns, stored_spec
 
 FLUSH_SECONDS = 1.0
 FLUSH_SHARE = 0.05  # rows are rewritten whole, so not more often than costs this share of the time
-ENDED = ("finished", "diverged")
-NEEDED = ("schema_version", "status", "spec", "execution")
-MOVE = "move the folder away, or use another --out"
 PACKAGES = ("fedgps-ray", "torch", "numpy", "ray")
-Row = dict[str, Any]
 
 
 class TrialStore:
-    """Writes and reads one trial's folder."""
+    """Writes one trial's folder, and reads it again to continue."""
 
     def __init__(self, experiment: Path, spec: TrialSpec) -> None:
         self.spec = spec
@@ -41,7 +38,7 @@ class TrialStore:
 
     @property
     def checkpoints(self) -> Path:
-        """Where the trial's checkpoints lie."""
+        """The folder of the trial's checkpoints."""
         return self.folder / "checkpoint"
 
     # --- trial.json -----------------------------------------------------------------------------
@@ -50,11 +47,15 @@ class TrialStore:
         """Return what trial.json says; write it first if the trial is new."""
         path = self.folder / "trial.json"
         if path.exists():
-            return read_trial(self.folder)
+            info = read_trial(self.folder)
+            spec_of(self.folder, info)
+            return info
         info = {
             "trial_id": self.spec.trial_id,
-            "schema_version": SCHEMA_VERSION,
-            "status": "new",
+            "schema_version": schema.LAYOUT_VERSION,
+            "status": schema.NEW,
+            "identity_version": IDENTITY_VERSION,
+            "identity": self.spec.identity,
             "spec": self.spec.model_dump(mode="json"),
             "execution": execution.model_dump(mode="json"),
             "versions": {name: version(name) for name in PACKAGES},
@@ -68,10 +69,10 @@ class TrialStore:
         if not (self.folder / "trial.json").exists():
             return None
         info = read_trial(self.folder)
-        return int(info["summary"]["rounds_done"]) if info["status"] in ENDED else None
+        return int(info["summary"]["rounds_done"]) if info["status"] in schema.ENDED else None
 
     def note(self, **facts: Any) -> None:
-        """Add facts to trial.json; None takes one away."""
+        """Add facts to trial.json; None removes one."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         info = read_trial(self.folder) | facts | {"updated": now}
         told = {name: fact for name, fact in info.items() if fact is not None}
@@ -80,7 +81,7 @@ class TrialStore:
     # --- rows -----------------------------------------------------------------------------------
 
     def resume_rows(self, rounds_done: int) -> bool:
-        """Take over the rows of the rounds done; say whether they are all there."""
+        """Load the rows of the rounds done; say whether they are complete."""
         self._rounds = self._read("rounds.parquet", rounds_done)
         self._clients = self._read("clients.parquet", rounds_done)
         done = range(1, rounds_done + 1)
@@ -92,14 +93,15 @@ class TrialStore:
         path = self.folder / name
         if rounds_done == 0 or not path.exists():
             return []
+        columns_ = schema.ROUNDS if name == "rounds.parquet" else schema.CLIENTS
         try:
-            rows: list[Row] = pq.ParquetFile(path).read().to_pylist()
-        except (pa.ArrowException, OSError):  # which of them depends on where a file is damaged
+            rows: list[Row] = read_rows(path, columns_).to_pylist()
+        except UNREADABLE:
             return []
         return [row for row in rows if row["round"] <= rounds_done]
 
     def add(self, row: Row, clients: Sequence[Row]) -> None:
-        """Take in a finished round; rows reach the disk about once a second."""
+        """Add a finished round; rows are written to disk about once a second."""
         self._rounds.append(self._columns | row)
         self._clients.extend(self._columns | client for client in clients)
         if time.monotonic() >= self._next_flush:
@@ -131,43 +133,18 @@ class TrialStore:
         return self._rounds
 
 
-def read_trial(folder: Path) -> Row:
-    """Return trial.json of a trial's folder, checked against the folder's name."""
-    path = folder / "trial.json"
+def spec_of(folder: Path, info: Row) -> TrialSpec:
+    """Return the spec of a trial that is to be continued, checked against its identity."""
+    refuse_older(folder, info)
     try:
-        info: Row = json.loads(path.read_text())
-        missing = [key for key in NEEDED if key not in info]
-    except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"{folder} is not a trial's folder: it has no trial.json") from None
-    except (ValueError, TypeError) as problem:
-        raise UserError(f"{path} is damaged ({problem}); {MOVE}") from None
-    if missing:
-        raise UserError(f"{path} is damaged (it lacks {', '.join(missing)}); {MOVE}")
-    _check_owner(folder, info)
-    return info
-
-
-def _check_owner(folder: Path, info: Mapping[str, Any]) -> None:
-    if info["schema_version"] != SCHEMA_VERSION:
-        raise UserError(
-            f"{folder} has results of schema {info['schema_version']}, this program writes"
-            f" {SCHEMA_VERSION}; use another --out"
-        )
-    try:
-        found = trial_spec(**info["spec"]).trial_id
+        spec = stored_spec(info["spec"])
     except (UserError, TypeError) as problem:
         raise UserError(
             f"{folder / 'trial.json'} has settings that are not valid ({problem}); {MOVE}"
         ) from None
-    if found != folder.name:
+    if spec.identity != info["identity"]:
         raise UserError(
-            f"{folder} belongs to another spec: the settings in its trial.json make trial {found};"
-            f" {MOVE}"
+            f"{folder} belongs to another spec: the settings in its trial.json make trial"
+            f" {spec.trial_id}; {MOVE}"
         )
-
-
-def trial_folders(experiment: Path) -> list[Path]:
-    """Return the folders of an experiment's trials, or the folder itself if it is a trial's."""
-    if (experiment / "trial.json").exists():
-        return [experiment]
-    return sorted(path.parent for path in experiment.glob("trials/*/trial.json"))
+    return spec

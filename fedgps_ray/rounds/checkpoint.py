@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import safetensors
 from safetensors.torch import load_file, save_file
@@ -15,8 +15,9 @@ from fedgps_ray.results import files
 from fedgps_ray.rounds.loop import Snapshot
 from fedgps_ray.rounds.packing import Skeleton, pack, unpack
 from fedgps_ray.rounds.pool import Kept
+from fedgps_ray.rounds.worker import Handle
 
-Store = Callable[[Sequence[Any]], list[Any]]
+Store = Callable[[Sequence[object]], list[Handle]]
 UNREADABLE = (
     OSError,
     ValueError,
@@ -39,9 +40,9 @@ class Place(NamedTuple):
 class Saver:
     """Writes checkpoint after checkpoint; what did not change is not written again."""
 
-    def __init__(self, folder: Path, fetch: Callable[[Any], Any]) -> None:
+    def __init__(self, folder: Path, fetch: Callable[[Handle], object]) -> None:
         self.folder, self.fetch = folder, fetch
-        self._saved: dict[tuple[int, str], tuple[Any, Skeleton]] = {}
+        self._saved: dict[tuple[int, str], tuple[Handle, Skeleton]] = {}
         self._sums: dict[str, str] = {}
 
     def save(self, snapshot: Snapshot) -> None:
@@ -69,7 +70,7 @@ class Saver:
         files.write_json(self.folder / f"round-{snapshot.rounds_done:06d}.json", manifest)
         _clean(self.folder)
 
-    def _skeleton(self, draft: "_Draft", client: int, part: str, handle: Any) -> Skeleton:
+    def _skeleton(self, draft: "_Draft", client: int, part: str, handle: Handle) -> Skeleton:
         before = self._saved.get((client, part))
         if before is not None and before[0] is handle:
             return before[1]
@@ -82,9 +83,9 @@ class _Draft:
     def __init__(self, rounds_done: int) -> None:
         self.rounds_done = rounds_done
         self.files: dict[str, dict[str, Tensor]] = {}
-        self.places: dict[tuple[Any, ...], tuple[Tensor, Place]] = {}
+        self.places: dict[tuple[object, ...], tuple[Tensor, Place]] = {}
 
-    def pack(self, owner: str, value: Any) -> Skeleton:
+    def pack(self, owner: str, value: object) -> Skeleton:
         """Return the skeleton of a value."""
         return pack(value, lambda tensor: list(self._place(owner, tensor)))
 
@@ -133,7 +134,7 @@ def _read(path: Path, store: Store) -> Snapshot:
 
     keys = [key.split("/") for key in manifest["kept"]]
     handles = store([unpack(skeleton, tensor) for skeleton in manifest["kept"].values()])
-    parts: dict[int, dict[str, Any]] = {}
+    parts: dict[int, dict[str, Handle]] = {}
     for (client, part), handle in zip(keys, handles, strict=True):
         parts.setdefault(int(client), {})[part] = handle
     kept = {client: Kept(**values) for client, values in parts.items()}

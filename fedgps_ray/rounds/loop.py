@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 from fedgps_ray import seeds
 from fedgps_ray.methods.base import Ask, Cohort, Method, Question, Reply, State, Turn
-from fedgps_ray.rounds.pool import Kept, Pool, Returned, Task
+from fedgps_ray.rounds.pool import NOTHING, Kept, Pool
 from fedgps_ray.rounds.selection import schedule
-from fedgps_ray.rounds.worker import Asked
+from fedgps_ray.rounds.worker import Asked, Job
 from fedgps_ray.spec import TrialSpec
 from fedgps_ray.tensors import all_finite, num_bytes, sha256
 from fedgps_ray.training.evaluate import Score
-from fedgps_ray.training.local import Client
 
 Row = dict[str, Any]
 
@@ -78,42 +77,41 @@ class _Loop:
         self.last_present = set(last_present)
         self.began, self.bytes_down = 0.0, [0]
 
-    def send(self, turn: Turn) -> Callable[[], list[Returned]]:
+    def send(self, turn: Turn) -> Callable[[], list[Reply]]:
         """Start the clients of a round."""
         self.began = time.perf_counter()
         messages = self.method.send(self.state, turn)
         self.bytes_down = _sizes(messages)
-        tasks = [
-            Task(client.id, message, self.kept.get(client.id))
+        jobs = [
+            Job(client.id, turn.round, message, *self.kept.get(client.id, NOTHING))
             for client, message in zip(turn.clients, messages, strict=True)
         ]
-        return self.pool.start(turn.round, tasks)
+        return self.pool.start(jobs)
 
     def merge(
-        self, turn: Turn, results: Callable[[], list[Returned]], tested: bool
+        self, turn: Turn, results: Callable[[], list[Reply]], tested: bool
     ) -> Callable[[], Finished]:
         """Wait for the clients, form the next state, start its test if there is one."""
         began, bytes_down = self.began, self.bytes_down
-        returned = results()
+        replies = results()
         trained = time.perf_counter()
         clients = [
-            _client_row(turn, client, r, down)
-            for client, r, down in zip(turn.clients, returned, bytes_down, strict=True)
+            _client_row(turn, reply, down) for reply, down in zip(replies, bytes_down, strict=True)
         ]
-        _refuse_infinite(turn, returned)
-        self._keep(returned)
+        _refuse_infinite(turn, replies)
+        self._keep(replies)
         measured = self.method.measure(self.state, turn, self._ask(turn, {}))
-        self.state = self._merged(turn, returned)
+        self.state = self._merged(turn, replies)
         weights = self.method.global_params(self.state).weights
         asked = dict.fromkeys(SUMMED, 0)
         score = self._start_test(turn, asked) if tested else _untested
         row = {
             "round": turn.round + 1,
-            "train_loss": _mean_loss(turn, returned),
+            "train_loss": _mean_loss(replies),
             "weights_sha256": sha256(weights),
             **{key: asked[key] + sum(c[key] for c in clients) for key in SUMMED},
             "divergence": measured.pop("divergence", None),
-            "metrics": _metrics(measured, returned),
+            "metrics": _metrics(measured, replies),
             "train_seconds": trained - began,
             "aggregate_seconds": time.perf_counter() - trained,
         }
@@ -123,18 +121,15 @@ class _Loop:
         params = self.method.deploy(self.state, turn, self._ask(turn, bill))
         return self.pool.start_evaluation(params)
 
-    def _merged(self, turn: Turn, returned: Sequence[Returned]) -> State:
-        replies = [
-            Reply(client, r.done.upload) for client, r in zip(turn.clients, returned, strict=True)
-        ]
+    def _merged(self, turn: Turn, replies: Sequence[Reply]) -> State:
         state = self.method.merge(self.state, replies)
         if not all_finite(self.method.global_params(state)):
             raise Diverged({"round": turn.round + 1}, "the aggregated model")
         return state
 
-    def _keep(self, returned: Sequence[Returned]) -> None:
+    def _keep(self, replies: Sequence[Reply]) -> None:
         """Take over the kept values; clients that sit out for the first time keep less."""
-        present = {r.done.client: r.kept for r in returned}
+        present = {reply.client.id: Kept(reply.memory, reply.velocity) for reply in replies}
         faded = {k: self._fade(self.kept[k]) for k in self.last_present - set(present)}
         self.kept = {**self.kept, **faded, **present}
         self.last_present = set(present)
@@ -163,9 +158,9 @@ class _Loop:
 
         def finish() -> Finished:
             began = time.perf_counter()
-            found = score()
+            tested = score()
             seconds = time.perf_counter() - began
-            scores = found._asdict() if found else {"accuracy": None, "loss": None}
+            scores = tested._asdict() if tested else {"accuracy": None, "loss": None}
             return Finished({**row, **scores, "evaluate_seconds": seconds}, clients, snapshot)
 
         return finish
@@ -178,7 +173,7 @@ def _untested() -> None:
 SUMMED = ("bytes_up", "bytes_down", "steps", "gradient_evaluations")
 
 
-def _sizes(messages: Sequence[Any]) -> list[int]:
+def _sizes(messages: Sequence[object]) -> list[int]:
     """Return the bytes of each message; the same object is counted once."""
     known: dict[int, int] = {}
     for message in messages:
@@ -187,38 +182,37 @@ def _sizes(messages: Sequence[Any]) -> list[int]:
     return [known[id(message)] for message in messages]
 
 
-def _client_row(turn: Turn, client: Client, returned: Returned, bytes_down: int) -> Row:
-    done = returned.done
+def _client_row(turn: Turn, reply: Reply, bytes_down: int) -> Row:
     return {
         "round": turn.round + 1,
-        "client": done.client,
-        "samples": client.num_examples,
-        "steps": done.steps,
-        "gradient_evaluations": done.gradient_evaluations,
-        "loss": done.loss,
-        "bytes_up": num_bytes(done.upload),
+        "client": reply.client.id,
+        "samples": reply.client.num_examples,
+        "steps": reply.steps,
+        "gradient_evaluations": reply.gradient_evaluations,
+        "loss": reply.loss,
+        "bytes_up": num_bytes(reply.upload),
         "bytes_down": bytes_down,
-        "worker": done.worker,
-        "work_seconds": done.seconds,
+        "worker": reply.worker,
+        "work_seconds": reply.seconds,
     }
 
 
-def _refuse_infinite(turn: Turn, returned: Sequence[Returned]) -> None:
-    for r in returned:
-        if not r.done.finite:
-            raise Diverged({"round": turn.round + 1}, f"the update of client {r.done.client}")
+def _refuse_infinite(turn: Turn, replies: Sequence[Reply]) -> None:
+    for reply in replies:
+        if not reply.finite:
+            raise Diverged({"round": turn.round + 1}, f"the update of client {reply.client.id}")
 
 
-def _mean_loss(turn: Turn, returned: Sequence[Returned]) -> float:
-    samples = [client.num_examples for client in turn.clients]
-    losses = [r.done.loss for r in returned]
+def _mean_loss(replies: Sequence[Reply]) -> float:
+    samples = [reply.client.num_examples for reply in replies]
+    losses = [reply.loss for reply in replies]
     return sum(n * loss for n, loss in zip(samples, losses, strict=True)) / sum(samples)
 
 
-def _metrics(measured: dict[str, float], returned: Sequence[Returned]) -> dict[str, float]:
+def _metrics(measured: dict[str, float], replies: Sequence[Reply]) -> dict[str, float]:
     """Return the method's own figures: of the server, and of the clients as plain means."""
     told: dict[str, list[float]] = {}
-    for r in returned:
-        for name, value in r.done.metrics.items():
+    for reply in replies:
+        for name, value in reply.metrics.items():
             told.setdefault(name, []).append(value)
     return {**measured, **{name: sum(values) / len(values) for name, values in told.items()}}

@@ -9,7 +9,7 @@ from torch import Tensor
 Skeleton = Any  # a value in JSON's terms, with each tensor replaced by where it lies
 
 
-def pack(value: Any, place: Callable[[Tensor], Any]) -> Skeleton:
+def pack(value: object, place: Callable[[Tensor], object]) -> Skeleton:
     """Return the skeleton of a value made of named tuples, tuples, lists, dicts and tensors."""
     if isinstance(value, Tensor):
         return {"tensor": place(value)}
@@ -48,7 +48,7 @@ def _tuple_type(name: str) -> Any:
     module, _, kind = name.partition(":")
     if not module.startswith("fedgps_ray."):
         raise ValueError(f"a type outside the package is named: {name}")
-    found = getattr(importlib.import_module(module), kind)
-    if not (isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")):
+    named = getattr(importlib.import_module(module), kind)
+    if not (isinstance(named, type) and issubclass(named, tuple) and hasattr(named, "_fields")):
         raise ValueError(f"not a named tuple: {name}")
-    return found
+    return named

@@ -3,12 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from fedgps_ray.methods.base import Message
-from fedgps_ray.rounds.worker import Asked, Done, Job, Worker
+from fedgps_ray.methods.base import Memory, Reply
+from fedgps_ray.rounds.worker import Asked, Handle, Job, Worker
 from fedgps_ray.tensors import Params
 from fedgps_ray.training.evaluate import Score
-
-Handle = Any  # a value that a pool keeps for a client: the value itself, or where it lies
 
 
 class Kept(NamedTuple):
@@ -18,47 +16,32 @@ class Kept(NamedTuple):
     velocity: Handle | None
 
 
-class Task(NamedTuple):
-    """A client's work in a round."""
-
-    client: int
-    message: Message
-    kept: Kept | None
-
-
-class Returned(NamedTuple):
-    """A job's result, with memory and momentum as handles."""
-
-    done: Done
-    kept: Kept
+NOTHING = Kept(None, None)
 
 
 class Pool(Protocol):
     """Carries out the work of a round; what it returns does not depend on how."""
 
-    def start(self, round_index: int, tasks: Sequence[Task]) -> Callable[[], list[Returned]]:
-        """Begin a round; the function returned waits for its results, in the order of the tasks."""
-        ...
+    def start(self, jobs: Sequence[Job]) -> Callable[[], list[Reply]]:
+        """Begin a round; the function returned waits for the replies, in the order of the jobs.
+
+        Memory and momentum are handles, in the jobs and in the replies.
+        """
 
     def start_evaluation(self, params: Params) -> Callable[[], Score]:
         """Begin to test a model; the function returned waits for the score."""
-        ...
 
     def ask(self, asked: Asked, kept: dict[int, Kept]) -> list[Any]:
         """Put a question to every client; answers come in client order."""
-        ...
 
     def fetch(self, handle: Handle) -> Any:
         """Return the value behind a handle."""
-        ...
 
-    def store(self, values: Sequence[Any]) -> list[Handle]:
+    def store(self, values: Sequence[object]) -> list[Handle]:
         """Keep values and return their handles."""
-        ...
 
-    def revise(self, handle: Handle, change: Callable[[Any], Any]) -> Handle:
+    def revise(self, handle: Handle, change: Callable[[Memory], Memory]) -> Handle:
         """Return a handle of the changed value, or the same one if nothing changed."""
-        ...
 
 
 class InProcess:
@@ -67,15 +50,9 @@ class InProcess:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
 
-    def start(self, round_index: int, tasks: Sequence[Task]) -> Callable[[], list[Returned]]:
+    def start(self, jobs: Sequence[Job]) -> Callable[[], list[Reply]]:
         """Return the function that does the work."""
-        return lambda: [self._work(round_index, task) for task in tasks]
-
-    def _work(self, round_index: int, task: Task) -> Returned:
-        kept = task.kept or Kept(None, None)
-        job = Job(task.client, round_index, task.message, kept.memory, kept.velocity)
-        done = self.worker.work(job)
-        return Returned(done, Kept(done.memory, done.velocity))
+        return lambda: [self.worker.work(job) for job in jobs]
 
     def start_evaluation(self, params: Params) -> Callable[[], Score]:
         """Return the function that tests."""
@@ -83,9 +60,8 @@ class InProcess:
 
     def ask(self, asked: Asked, kept: dict[int, Kept]) -> list[Any]:
         """Ask one client after the other."""
-        nothing = Kept(None, None)
         return [
-            self.worker.answer(asked, client.id, kept.get(client.id, nothing).memory)
+            self.worker.answer(asked, client.id, kept.get(client.id, NOTHING).memory)
             for client in self.worker.clients
         ]
 
@@ -93,10 +69,10 @@ class InProcess:
         """Return the value, which is its own handle."""
         return handle
 
-    def store(self, values: Sequence[Any]) -> list[Handle]:
+    def store(self, values: Sequence[object]) -> list[Handle]:
         """Return the values, which are their own handles."""
         return list(values)
 
-    def revise(self, handle: Handle, change: Callable[[Any], Any]) -> Handle:
+    def revise(self, handle: Handle, change: Callable[[Memory], Memory]) -> Handle:
         """Return the changed value."""
         return change(handle)

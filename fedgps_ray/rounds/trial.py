@@ -2,45 +2,67 @@
 
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 
 from safetensors.torch import save_file
 
-from fedgps_ray.data.datasets import Dataset
 from fedgps_ray.data.partition import index_sha256
-from fedgps_ray.errors import Stopped, UserError
+from fedgps_ray.errors import Lost, Stopped, UserError
 from fedgps_ray.events import Event, Row, Started
 from fedgps_ray.results import files
-from fedgps_ray.results.store import ENDED, TrialStore
+from fedgps_ray.results.schema import ENDED
+from fedgps_ray.results.store import TrialStore
 from fedgps_ray.results.summary import summary
 from fedgps_ray.rounds import checkpoint
 from fedgps_ray.rounds.loop import Diverged, Finished, Snapshot, run
 from fedgps_ray.rounds.pool import InProcess, Pool
-from fedgps_ray.rounds.worker import Setup, Worker, prepare
+from fedgps_ray.rounds.worker import Worker, prepare
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.tensors import Params, views
 
 
 def run_trial(
-    spec: TrialSpec,
-    execution: ExecutionSpec,
-    anew: bool = False,
-    make_pool: Callable[[Worker], Pool] = InProcess,
-    data: Dataset | None = None,
-    patience: float = 0.0,
+    spec: TrialSpec, execution: ExecutionSpec, start_over: bool = False
 ) -> Generator[Event]:
-    """Yield where the trial starts, then each row; a trial that has ended is not run again."""
-    store = TrialStore(execution.out, spec)
-    with files.lock(store.folder, patience):
-        if anew:
-            _empty(store)
-        rounds_done = store.ended()
-        if rounds_done is not None:
+    """Run a trial in this process; yield where it starts, then each row."""
+    with claimed(spec, execution, start_over) as store:
+        if (rounds_done := store.ended()) is not None:
             yield Started(rounds_done, [])
             return
-        trial = _Trial(store, execution, make_pool, data)
-        store.open(execution)  # not before: what cannot be made ready leaves no trial behind
-        yield from trial.run()
+        worker = Worker(prepare(spec, execution.source), execution.server_device)
+        yield from run_with_pool(store, execution, worker, InProcess(worker))
+
+
+@contextmanager
+def claimed(
+    spec: TrialSpec, execution: ExecutionSpec, start_over: bool = False, patience: float = 0.0
+) -> Iterator[TrialStore]:
+    """Hold a trial's folder, which stays as it is until the trial runs with a pool.
+
+    patience: how many seconds to wait for another process to let go of it.
+    """
+    store = TrialStore(execution.out, spec)
+    with files.lock(store.folder, patience):
+        if start_over:
+            _empty(store)
+        yield store
+
+
+def run_with_pool(
+    store: TrialStore,
+    execution: ExecutionSpec,
+    worker: Worker,
+    pool: Pool,
+    losses: tuple[type[Exception], ...] = (),
+) -> Generator[Event]:
+    """Run a trial that is made ready; yield where it starts, then each row.
+
+    losses: exceptions that are no fault of the trial and leave it to be continued.
+    """
+    trial = _Trial(store, execution, worker, pool)
+    store.open(execution)  # not before: what cannot be made ready leaves no trial behind
+    yield from trial.run((Stopped, Lost, *losses))
 
 
 def _empty(store: TrialStore) -> None:
@@ -54,22 +76,16 @@ class _Trial:
     """A trial on its way: rows to the store, snapshots to the checkpoints."""
 
     def __init__(
-        self,
-        store: TrialStore,
-        execution: ExecutionSpec,
-        make_pool: Callable[[Worker], Pool],
-        data: Dataset | None,
+        self, store: TrialStore, execution: ExecutionSpec, worker: Worker, pool: Pool
     ) -> None:
         self.store, self.execution = store, execution
-        self.setup: Setup = prepare(store.spec, execution.source, data)
-        self.worker = Worker(self.setup, execution.server_device)
-        self.pool = make_pool(self.worker)
+        self.worker, self.pool = worker, pool
         self.saver = checkpoint.Saver(store.checkpoints, self.pool.fetch)
         self.saved = self.last = Snapshot(0, None, {})
         self.next_save = time.monotonic() + execution.checkpoint_seconds
 
-    def run(self) -> Iterator[Event]:
-        """Go from the last checkpoint to the end."""
+    def run(self, interruptions: tuple[type[Exception], ...]) -> Iterator[Event]:
+        """Go from the last checkpoint to the end; what interrupts a trial does not fail it."""
         start, problems = self._start()
         self.saved = self.last = start
         self._note_start()
@@ -83,9 +99,9 @@ class _Trial:
             self.store.add(stop.row, [])
             self.store.note(diverged=str(stop))
             yield stop.row
-        except Stopped:
+        except interruptions:
             raise
-        except Exception as failure:
+        except Exception as failure:  # of whatever kind: the folder has to say how the trial ended
             status = "failed"
             self.store.note(error=str(failure) or repr(failure))
             raise
@@ -93,10 +109,10 @@ class _Trial:
             self._end(status)
 
     def _start(self) -> tuple[Snapshot, list[str]]:
-        found, problems = checkpoint.load(self.store.checkpoints, self.pool.store)
-        if found is not None and self.store.resume_rows(found.rounds_done):
-            return found, problems
-        if found is not None:
+        snapshot, problems = checkpoint.load(self.store.checkpoints, self.pool.store)
+        if snapshot is not None and self.store.resume_rows(snapshot.rounds_done):
+            return snapshot, problems
+        if snapshot is not None:
             problems.append(
                 "the rows of finished rounds are missing; starting from the first round"
             )
@@ -105,12 +121,12 @@ class _Trial:
         return Snapshot(0, state, {}), problems
 
     def _note_start(self) -> None:
-        self.store.write_partition(self.setup.counts)
+        self.store.write_partition(self.worker.setup.counts)
         self.store.note(
             status="running",
             error=None,
-            partition_sha256=index_sha256(self.setup.parts),
-            moved_samples=self.setup.moved_samples,
+            partition_sha256=index_sha256(self.worker.setup.parts),
+            moved_samples=self.worker.setup.moved_samples,
         )
 
     def _rounds(self, start: Snapshot) -> Iterator[Row]:

@@ -10,15 +10,32 @@ from numpy.typing import NDArray
 
 from fedgps_ray import seeds
 from fedgps_ray.data import datasets, partition
-from fedgps_ray.data.batches import PLAIN_BATCH, Batches, Images, Surrogate, images
-from fedgps_ray.data.surrogate import NORMAL, Labelled, Noise, file_images, noise_images
-from fedgps_ray.methods.base import Cohort, Memory, Message, Question, Upload
-from fedgps_ray.models import build, initialise
+from fedgps_ray.data.batches import (
+    PLAIN_BATCH,
+    Batches,
+    Examples,
+    Images,
+    Surrogate,
+    examples,
+    images,
+)
+from fedgps_ray.data.surrogate import (
+    NORMAL,
+    Labelled,
+    Noise,
+    file_images,
+    image_shape,
+    noise_images,
+)
+from fedgps_ray.methods.base import Cohort, Memory, Question, Reply
+from fedgps_ray.models import build, check_takes_tokens, initialise
 from fedgps_ray.spec import TrialSpec
 from fedgps_ray.tensors import Params, all_finite
 from fedgps_ray.training.evaluate import Score, Tally, score, tallies
 from fedgps_ray.training.local import Client, Local
 from fedgps_ray.training.network import Network
+
+Handle = Any  # a value for a worker, or where a pool keeps it: by reference, number or parcel
 
 
 class Setup(NamedTuple):
@@ -33,13 +50,13 @@ class Setup(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What a worker needs to do a client's work."""
+    """What the server asks of one client in a round, from what the client kept."""
 
     client: int
     round: int
-    message: Message
-    memory: Memory | None
-    velocity: torch.Tensor | None
+    message: Handle
+    memory: Handle | None = None
+    velocity: Handle | None = None
 
 
 class Asked(NamedTuple):
@@ -50,38 +67,31 @@ class Asked(NamedTuple):
     sent: Any
 
 
-class Done(NamedTuple):
-    """What came of a job."""
-
-    client: int
-    upload: Upload
-    memory: Memory | None
-    velocity: torch.Tensor | None
-    loss: float
-    metrics: dict[str, float]
-    steps: int
-    gradient_evaluations: int
-    finite: bool
-    seconds: float
-    worker: str
-
-
 def prepare(
     spec: TrialSpec, source: datasets.Source, data: datasets.Dataset | None = None
 ) -> Setup:
     """Load the data set, share it out, and make the surrogate set if the method uses one."""
     data = data or datasets.load(spec.dataset, source)
-    split = partition.split(data.y_train, spec.clients, spec.partition, spec.partition_seed)
+    split = partition.split(
+        data.y_train, spec.clients, spec.partition, spec.partition_seed, data.client_train
+    )
     counts = partition.class_counts(split.parts, data.y_train, data.num_classes)
-    shape: Any = data.x_train.shape[1:]
     surrogate = None
     if spec.method.needs_surrogate:
+        shape = image_shape(data)
         if isinstance(spec.surrogate, Noise):
             surrogate = noise_images(spec.surrogate, data.num_classes, shape)
         else:
             path = datasets.locate(spec.surrogate.file, spec.surrogate.sha256, source)
             surrogate = file_images(str(path), data.num_classes, shape)
-    return Setup(spec, data, split.parts, counts, split.moved, surrogate)
+    return Setup(
+        spec=spec,
+        data=data,
+        parts=split.parts,
+        counts=counts,
+        moved_samples=split.moved,
+        surrogate=surrogate,
+    )
 
 
 def clients_of(setup: Setup) -> tuple[Client, ...]:
@@ -100,23 +110,23 @@ class Worker:
         self.clients = clients_of(setup)
         self.network = Network(self._model(), self.device, self.dtype)
         self._parts = [torch.from_numpy(part.copy()).to(self.device) for part in setup.parts]
-        self._train, self._test = self._images()
+        self._train, self._test = self._examples()
         self._surrogate = self._surrogate_images()
 
     def _model(self) -> Any:
         data = self.setup.data
-        height, width, channels = data.x_train.shape[1:]
         outputs = self.spec.method.num_outputs(data.num_classes)
+        if data.kind == "tokens":
+            check_takes_tokens(self.spec.model)
         with torch.device("meta"):
-            return build(self.spec.model, (channels, height, width), outputs)
+            return build(self.spec.model, data.input_shape, outputs)
 
-    def _images(self) -> tuple[Images, Batches]:
+    def _examples(self) -> tuple[Examples, Batches]:
         data, to = self.setup.data, (self.device, self.dtype)
-        normal = (data.mean, data.std)
         augment = data.augment if self.spec.augment == "auto" else self.spec.augment
-        test = images(data.x_test, data.y_test, normal, to=to)
         index = torch.arange(len(data.y_test), device=self.device)
-        return images(data.x_train, data.y_train, normal, augment, to), Batches(test, index)
+        test = Batches(examples(data, "test", "none", to), index)
+        return examples(data, "train", augment, to), test
 
     def _surrogate_images(self) -> Images | None:
         if self.setup.surrogate is None:
@@ -153,40 +163,40 @@ class Worker:
             size = spec.surrogate.batch_size
             surrogate = Surrogate(self._surrogate, size, rng("surrogate"))
         return Local(
-            self.network,
-            self.clients[client],
-            round_index,
-            self.setup.data.num_classes,
-            spec.local_epochs,
-            sgd,
-            sgd.lr * sgd.lr_decay**round_index,
-            data,
-            surrogate,
-            velocity.clone() if velocity is not None and keeps else None,
+            network=self.network,
+            client=self.clients[client],
+            round=round_index,
+            num_classes=self.setup.data.num_classes,
+            epochs=spec.local_epochs,
+            optimizer=sgd,
+            lr=sgd.lr * sgd.lr_decay**round_index,
+            data=data,
+            surrogate=surrogate,
+            velocity=velocity.clone() if velocity is not None and keeps else None,
         )
 
-    def work(self, job: Job) -> Done:
+    def work(self, job: Job) -> Reply:
         """Let the method work on one client."""
         began = time.perf_counter()
         message, memory, velocity = self._here((job.message, job.memory, job.velocity))
         local = self.local(job.client, job.round, velocity)
         work = self.spec.method.work(local, message, memory)
         kept = local.velocity if self.spec.optimizer.client_momentum == "persist" else None
-        return Done(
-            job.client,
-            work.upload,
-            work.memory,
-            kept,
-            work.loss,
-            work.metrics,
-            local.steps,
-            local.backward_passes,
-            all_finite(work.upload),
-            time.perf_counter() - began,
-            self.name,
+        return Reply(
+            client=local.client,
+            upload=work.upload,
+            memory=work.memory,
+            velocity=kept,
+            loss=work.loss,
+            metrics=work.metrics,
+            steps=local.steps,
+            gradient_evaluations=local.backward_passes,
+            finite=all_finite(work.upload),
+            seconds=time.perf_counter() - began,
+            worker=self.name,
         )
 
-    def answer(self, asked: Asked, client: int, memory: Any) -> Any:
+    def answer(self, asked: Asked, client: int, memory: Memory | None) -> Any:
         """Ask one client."""
         local = self.local(client, asked.round, None, "ask")
         return asked.question(local, self._here(memory), self._here(asked.sent))

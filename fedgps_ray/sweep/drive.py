@@ -1,21 +1,20 @@
 """A sweep from its experiment to its end: what is there already, one launch, what came of it."""
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-import pyarrow.parquet as pq
-
 from fedgps_ray.cluster import session
 from fedgps_ray.results import files
 from fedgps_ray.results.mirror import Mirror
+from fedgps_ray.results.read import work_seconds
+from fedgps_ray.results.schema import LAYOUT_VERSION
 from fedgps_ray.results.store import PACKAGES
-from fedgps_ray.spec import SCHEMA_VERSION, ExecutionSpec, TrialSpec
+from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep import launch
-from fedgps_ray.sweep.launch import Stopping
+from fedgps_ray.sweep.launch import Stopping, Way
 from fedgps_ray.sweep.ledger import Ledger
 from fedgps_ray.sweep.state import State
 from fedgps_ray.sweep.tracker import Tracker
@@ -38,7 +37,7 @@ class Screen(Protocol):
 
 
 @dataclass(frozen=True)
-class Job:
+class SweepPlan:
     """What a launch is to do."""
 
     name: str
@@ -55,7 +54,7 @@ class Job:
 def facts(title: str, description: str, stopping: Stopping | None, file: str) -> dict[str, Any]:
     """Return what experiment.json says beside the cells."""
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": LAYOUT_VERSION,
         "title": title,
         "description": description,
         "file": file,
@@ -64,20 +63,20 @@ def facts(title: str, description: str, stopping: Stopping | None, file: str) ->
     }
 
 
-def drive(job: Job, screen: Screen) -> State:
+def drive(plan: SweepPlan, screen: Screen) -> State:
     """Run what is missing and return how the sweep stands then; one driver a folder."""
-    ledger = job.ledger
+    ledger = plan.ledger
     with files.lock(ledger.folder):
-        if job.execution.storage is not None:
-            screen.say(f"comparing with {job.execution.storage}")
-            ledger.keep_at(Mirror(job.execution.storage))
-        to_do = _to_do(job, screen)
-        ledger.write({"name": job.name, **job.facts, "execution": _plain(job.execution)})
-        tracker = Tracker(job.name, ledger, to_do, job.execution, screen.event)
+        if plan.execution.storage is not None:
+            screen.say(f"comparing with {plan.execution.storage}")
+            ledger.keep_at(Mirror(plan.execution.storage))
+        to_do = _to_do(plan, screen)
+        ledger.write({"name": plan.name, **plan.facts, "execution": _plain(plan.execution)})
+        tracker = Tracker(plan.name, ledger, to_do, plan.execution, screen.event)
         if not to_do:
             return tracker.state
-        _launch(job, tracker, to_do, screen)
-        ledger.write({"name": job.name, **job.facts, "execution": _plain(job.execution)})
+        _launch(plan, tracker, to_do, screen)
+        ledger.write({"name": plan.name, **plan.facts, "execution": _plain(plan.execution)})
         return tracker.state
 
 
@@ -85,32 +84,26 @@ def _plain(execution: ExecutionSpec) -> dict[str, Any]:
     return execution.model_dump(mode="json", exclude={"out"})
 
 
-def _to_do(job: Job, screen: Screen) -> list[TrialSpec]:
+def _to_do(plan: SweepPlan, screen: Screen) -> list[TrialSpec]:
     """Return what has to be run; say what was found."""
-    ledger = job.ledger
+    ledger = plan.ledger
     ledger.quarantine()
-    borrowed = ledger.borrow(job.borrow_from)
+    borrowed = ledger.borrow(plan.borrow_from)
     for note in ledger.notes:
         screen.say(note)
     if borrowed:
-        screen.say(f"{len(borrowed)} trials taken over from {', '.join(map(str, job.borrow_from))}")
-    to_do = ledger.to_do(job.again)
+        screen.say(
+            f"{len(borrowed)} trials taken over from {', '.join(map(str, plan.borrow_from))}"
+        )
+    to_do = ledger.to_do(plan.again)
     screen.say(f"{len(to_do)} of {len(ledger.specs)} trials to run")
     return to_do
 
 
-def _launch(job: Job, tracker: Tracker, to_do: list[TrialSpec], screen: Screen) -> None:
-    tracker.state.work_before = sum(work_seconds(job.ledger))
-    where = job.execution.address
+def _launch(plan: SweepPlan, tracker: Tracker, to_do: list[TrialSpec], screen: Screen) -> None:
+    tracker.state.work_before = sum(work_seconds(map(plan.ledger.place, plan.ledger.specs)))
+    where = plan.execution.address
     tracker.tell("starting Ray" if where is None else f"joining the cluster at {where}")
     with screen.live(tracker.state), session.connected(where):
-        launch.run(tracker, to_do, job.max_concurrent, job.stopping, job.reuse_crews)
+        launch.run(tracker, to_do, Way(plan.max_concurrent, plan.stopping, plan.reuse_crews))
         tracker.close()
-
-
-def work_seconds(ledger: Ledger) -> Iterator[float]:
-    """Yield how long the clients of each trial have trained."""
-    for spec in ledger.specs:
-        path = ledger.place(spec) / "clients.parquet"
-        if path.exists():
-            yield sum(pq.read_table(path, columns=["work_seconds"])["work_seconds"].to_pylist())

@@ -1,6 +1,7 @@
 """One launch of a sweep: what is missing becomes Tune trials, until nothing is missing."""
 
 import contextlib
+import itertools
 import logging
 import os
 import signal
@@ -12,20 +13,20 @@ from typing import Any, NamedTuple
 import ray
 from pydantic import TypeAdapter
 from ray import tune
-from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule, TrialScheduler
 
 from fedgps_ray.cluster import session
-from fedgps_ray.cluster.crew import client_share
+from fedgps_ray.cluster.crew import client_share, settings_of
+from fedgps_ray.cluster.policy import POLICY
+from fedgps_ray.data.datasets import DatasetSpec
 from fedgps_ray.errors import UserError
+from fedgps_ray.results.schema import STOPPED
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep import library
-from fedgps_ray.sweep.ledger import STOPPED
 from fedgps_ray.sweep.tracker import CURRENT, Callbacks, Tracker
 from fedgps_ray.sweep.trainable import SweepTrial, bundles
 
-MAX_FAILURES = 2  # of a trial's own process; its crew is replaced without Tune
-MAX_LAUNCHES = 5  # of trials that were lost by no fault of their own
-PAUSE = 5  # seconds before another launch, more before each further one: a shortage may pass
 QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
@@ -34,6 +35,9 @@ QUIET = {
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # no accuracy before the first test
     "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # its state is never read
 }
+
+
+Config = dict[str, Any]  # of the grid that Tune runs: what a trial process needs, without PyTorch
 
 
 class Stopping(NamedTuple):
@@ -62,68 +66,64 @@ def plan(to_do: Sequence[TrialSpec], execution: ExecutionSpec) -> int:
     return max(session.num_actors(execution, spec.clients, spec.per_round) for spec in to_do)
 
 
-def run(
-    tracker: Tracker,
-    to_do: Sequence[TrialSpec],
-    max_concurrent: int | None = None,
-    stopping: Stopping | None = None,
-    reuse: bool = True,
-) -> None:
+class Way(NamedTuple):
+    """How the trials of a sweep are run."""
+
+    max_concurrent: int | None = None  # None: as many as fit
+    stopping: Stopping | None = None  # of a search
+    reuse_crews: bool = True
+
+
+def run(tracker: Tracker, to_do: Sequence[TrialSpec], way: Way) -> None:
     """Carry out what is to be done; returns when all has ended or the user interrupted."""
     execution = tracker.execution
     actors = plan(to_do, execution)
-    together = max_concurrent or max(1, session.capacity(execution) // actors)
+    together = way.max_concurrent or max(1, session.capacity(execution) // actors)
+    way = way._replace(max_concurrent=together)
     tracker.state.slots = min(together, len(to_do)) * actors
-    name, kept = library.start(ExecutionSpec(**execution.anywhere()).source)
+    name, shelf = library.start(ExecutionSpec(**execution.anywhere()).source)
     for dataset in {spec.dataset: None for spec in to_do}:
-        _read(kept, dataset)
-    for number in range(1, MAX_LAUNCHES + 1):
+        _read(shelf, dataset)
+    for launches in itertools.count(1):
         cells = [_cell(spec, execution, actors, name) for spec in to_do]
         tracker.lost.clear()
-        _fit_or_lose(cells, together, stopping, reuse, tracker)
+        _fit_or_lose(cells, way, tracker)
         to_do = [spec for spec in to_do if spec.trial_id in tracker.lost]
-        if not to_do or number == MAX_LAUNCHES:
+        another = POLICY.after_trial_loss(launches)
+        if not to_do or not another.again:
             break
-        tracker.tell(f"{len(to_do)} trials were lost; they start again in {PAUSE * number} s")
-        time.sleep(PAUSE * number)
+        tracker.tell(f"{len(to_do)} trials were lost; they start again in {another.pause:g} s")
+        time.sleep(another.pause)
     for trial_id in tracker.stopped:  # not to be continued, though it has rounds left
         tracker.note(trial_id, status=STOPPED)
 
 
-def _read(kept: Any, dataset: Any) -> None:
+def _read(shelf: session.Actor, dataset: DatasetSpec) -> None:
     """Let the library read a data set; what is wrong with it is told before any trial starts."""
     value = TypeAdapter(type(dataset)).dump_python(dataset, mode="json")
     try:
-        ray.get(kept.find.remote(value))
+        ray.get(shelf.find.remote(value))
     except ray.exceptions.RayTaskError as problem:
         if isinstance(problem.cause, UserError):
             raise problem.cause from None
         raise
 
 
-def _cell(
-    spec: TrialSpec, execution: ExecutionSpec, actors: int, library_name: str
-) -> dict[str, Any]:
+def _cell(spec: TrialSpec, execution: ExecutionSpec, actors: int, library_name: str) -> Config:
     return {
         "trial_id": spec.trial_id,
-        "spec": spec.model_dump(mode="json"),
-        "execution": execution.anywhere(),
+        "settings": settings_of(spec, execution),
+        "rounds": spec.rounds,
         "share": client_share(execution),
         "actors": actors,
         "library": library_name,
     }
 
 
-def _fit_or_lose(
-    cells: list[dict[str, Any]],
-    together: int,
-    stopping: Stopping | None,
-    reuse: bool,
-    tracker: Tracker,
-) -> None:
+def _fit_or_lose(cells: list[Config], way: Way, tracker: Tracker) -> None:
     """Let Tune work; where it gives up, all trials that have not ended are lost."""
     try:
-        _fit(cells, together, stopping, reuse, tracker)
+        _fit(cells, way, tracker)
     except RuntimeError as problem:  # Ray killed a trial's own process for its memory
         tracker.tell(f"Tune gave up: {str(problem).splitlines()[0]}")
         tracker.state.running.clear()
@@ -131,13 +131,7 @@ def _fit_or_lose(
         tracker.lost.update({cell["trial_id"] for cell in cells} & left)
 
 
-def _fit(
-    cells: list[dict[str, Any]],
-    together: int,
-    stopping: Stopping | None,
-    reuse: bool,
-    tracker: Tracker,
-) -> None:
+def _fit(cells: list[Config], way: Way, tracker: Tracker) -> None:
     os.environ.update(QUIET)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, _watched(tracker):
@@ -145,9 +139,9 @@ def _fit(
             tune.with_resources(SweepTrial, bundles),
             param_space={"cell": tune.grid_search(cells)},
             tune_config=tune.TuneConfig(
-                reuse_actors=reuse,
-                max_concurrent_trials=together,
-                scheduler=_scheduler(stopping, cells),
+                reuse_actors=way.reuse_crews,
+                max_concurrent_trials=way.max_concurrent,
+                scheduler=_scheduler(way.stopping, cells),
                 trial_name_creator=_name,
                 trial_dirname_creator=_name,
             ),
@@ -155,7 +149,7 @@ def _fit(
                 name="tune",
                 storage_path=folder,
                 callbacks=[Callbacks()],
-                failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
+                failure_config=tune.FailureConfig(max_failures=POLICY.max_trial_deaths),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 verbose=0,
             ),
@@ -163,20 +157,20 @@ def _fit(
         tuner.fit()
 
 
-def _name(trial: Any) -> str:
+def _name(trial: Trial) -> str:
     return str(trial.config["cell"]["trial_id"])
 
 
-def _scheduler(stopping: Stopping | None, cells: list[dict[str, Any]]) -> Any:
+def _scheduler(stopping: Stopping | None, cells: list[Config]) -> TrialScheduler:
     """Return what may stop trials early: in a search only, never a cell of a table."""
     if stopping is None or stopping.scheduler == "none":
         return FIFOScheduler()
-    rounds = max(cell["spec"]["rounds"] for cell in cells)
+    rounds = max(cell["rounds"] for cell in cells)
     mode = "min" if stopping.metric == "loss" else "max"
-    how: dict[str, Any] = {"time_attr": "rounds_done", "metric": stopping.metric, "mode": mode}
+    common: dict[str, Any] = {"time_attr": "rounds_done", "metric": stopping.metric, "mode": mode}
     if stopping.scheduler == "asha":
-        return ASHAScheduler(**how, max_t=rounds, grace_period=max(1, rounds // 9))
-    return MedianStoppingRule(**how, grace_period=max(1, rounds // 5), min_samples_required=3)
+        return ASHAScheduler(**common, max_t=rounds, grace_period=max(1, rounds // 9))
+    return MedianStoppingRule(**common, grace_period=max(1, rounds // 5), min_samples_required=3)
 
 
 @contextlib.contextmanager

@@ -1,23 +1,30 @@
-"""What a results folder says about the cells of an experiment: done, failed, or still to do."""
+"""Which trials of an experiment are done, failed or still to do, according to its folder."""
 
-import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedgps_ray.errors import UserError
-from fedgps_ray.results import files
+from fedgps_ray.identity import Label
+from fedgps_ray.results import files, schema
 from fedgps_ray.results.mirror import Mirror
-from fedgps_ray.results.store import ENDED, read_trial
-from fedgps_ray.spec import TrialSpec, columns, method_name, trial_spec
+from fedgps_ray.results.read import (
+    NewerLayout,
+    is_older,
+    read_experiment,
+    read_trial,
+    refuse_older,
+    trial_folders,
+)
+from fedgps_ray.results.store import spec_of
+from fedgps_ray.spec import TrialSpec, columns, method_name, stored_spec
 
-STOPPED = "stopped"  # by the scheduler of a search: an end, though not of the rounds
 Facts = dict[str, Any]
 
 
-class Cell(NamedTuple):
-    """A trial of an experiment, and how it stands."""
+class Entry(NamedTuple):
+    """A trial of an experiment, with its status and the rounds it has done."""
 
     spec: TrialSpec
     status: str  # of trial.json, or "missing"
@@ -26,40 +33,40 @@ class Cell(NamedTuple):
     @property
     def is_done(self) -> bool:
         """Whether there is nothing left to do."""
-        return self.status in (*ENDED, STOPPED)
+        return self.status in schema.DONE
 
 
 class Ledger:
-    """The cells of an experiment in a results folder."""
+    """The trials of an experiment in a results folder."""
 
     def __init__(
-        self, folder: Path, specs: Sequence[TrialSpec], labels: Mapping[str, str] | None = None
+        self, folder: Path, specs: Sequence[TrialSpec], labels: Mapping[str, Label] | None = None
     ) -> None:
         self.folder, self.specs = folder, specs
-        self.labels = labels or {spec.trial_id: method_name(spec.method) for spec in specs}
+        self.labels = labels or {spec.trial_id: Label(method_name(spec.method)) for spec in specs}
         self.notes: list[str] = []
         self.mirror: Mirror | None = None
 
-    def cells(self) -> list[Cell]:
-        """Return all cells as they stand now."""
-        return [self._cell(spec) for spec in self.specs]
+    def entries(self) -> list[Entry]:
+        """Return all trials with their current status."""
+        return [self._entry(spec) for spec in self.specs]
 
     def to_do(self, again: bool = False) -> list[TrialSpec]:
         """Return what has to be run, in order; again: also what failed."""
-        wanted = [cell for cell in self.cells() if not cell.is_done]
-        return [cell.spec for cell in wanted if again or cell.status != "failed"]
+        wanted = [entry for entry in self.entries() if not entry.is_done]
+        return [entry.spec for entry in wanted if again or entry.status != schema.FAILED]
 
-    def _cell(self, spec: TrialSpec) -> Cell:
+    def _entry(self, spec: TrialSpec) -> Entry:
         folder = self.place(spec)
         if not (folder / "trial.json").exists():
-            return Cell(spec, "missing", 0)
+            return Entry(spec, schema.MISSING, 0)
         info = read_trial(folder)
         done = info.get("summary", {}).get("rounds_done", 0)
-        return Cell(spec, info["status"], done)
+        return Entry(spec, info["status"], done)
 
     def rounds_done(self, spec: TrialSpec) -> int:
         """Return how many rounds of a trial are on disk."""
-        return self._cell(spec).rounds_done
+        return self._entry(spec).rounds_done
 
     def place(self, spec: TrialSpec) -> Path:
         """Return a trial's folder."""
@@ -68,7 +75,7 @@ class Ledger:
     # --- a copy elsewhere ----------------------------------------------------------------------
 
     def keep_at(self, mirror: Mirror) -> None:
-        """Take over how the cells stand at a URI, where the trials are kept from now on."""
+        """Take over the trials that are at a URI, where they are kept from now on."""
         self.mirror = mirror
         there = set(mirror.names("trials"))
         for spec in self.specs:
@@ -88,66 +95,87 @@ class Ledger:
     # --- before a launch ------------------------------------------------------------------------
 
     def quarantine(self) -> list[Path]:
-        """Put damaged trials aside, so that they are run again; return where they are now."""
+        """Move damaged trials away, so that they are run again; return where they are now."""
         moved = []
+        self._note_older()
         for spec in self.specs:
             folder = self.place(spec)
             try:
-                self._cell(spec)
+                if (folder / "trial.json").exists():
+                    spec_of(folder, read_trial(folder))
+            except NewerLayout:  # not damaged: not to be run again
+                raise
             except UserError as problem:
                 moved.append(_aside(folder, self.folder / "quarantine"))
-                self.notes.append(f"{spec.trial_id} was damaged, put aside: {problem}")
+                self.notes.append(
+                    f"{spec.trial_id} was damaged and is moved to quarantine: {problem}"
+                )
         return moved
+
+    def _note_older(self) -> None:
+        own = {spec.trial_id for spec in self.specs}
+        others = [trial for trial in trial_folders(self.folder) if trial.name not in own]
+        if older := sum(_is_older(trial) for trial in others):
+            self.notes.append(
+                f"{older} trials in {self.folder} were written by an older version: they can be"
+                " read but not continued; new trials go beside them"
+            )
 
     def borrow(self, others: Iterable[Path]) -> list[str]:
         """Copy finished trials of other folders instead of running them; return their ids."""
-        found = []
+        borrowed = []
         for spec in self.to_do(again=True):
             for other in others:
                 theirs = other / "trials" / spec.trial_id
                 if _has_ended(theirs):
                     _copy(theirs, self.place(spec))
-                    found.append(spec.trial_id)
+                    borrowed.append(spec.trial_id)
                     break
-        return found
+        return borrowed
 
     def write(self, facts: Facts) -> None:
-        """Write experiment.json: the whole grid, and who is finished."""
+        """Write experiment.json: the whole grid, and the trials that are done."""
         cells = [self._described(spec) for spec in self.specs]
-        done = [cell.spec.trial_id for cell in self.cells() if cell.is_done]
+        done = [entry.spec.trial_id for entry in self.entries() if entry.is_done]
         content = {**facts, "cells": cells, "finished": done}
         files.write_json(self.folder / "experiment.json", content)
         if self.mirror is not None:
             self.mirror.put_file(self.folder, "experiment.json")
 
     def _described(self, spec: TrialSpec) -> Facts:
-        label = self.labels[spec.trial_id]
+        label = self.labels[spec.trial_id]._asdict()
         return {**columns(spec), "label": label, "spec": spec.model_dump(mode="json")}
 
 
 def read(folder: Path) -> tuple[Ledger, Facts]:
-    """Return an experiment as its folder describes it, and what else experiment.json says."""
-    path = folder / "experiment.json"
+    """Return the experiment of a folder, to continue it, and the other facts about it."""
+    facts = read_experiment(folder)
+    refuse_older(folder, facts)
+    cells = facts.pop("cells")
     try:
-        facts: Facts = json.loads(path.read_text())
-        cells = facts.pop("cells")
-        specs = [trial_spec(**cell["spec"]) for cell in cells]
-        labels = {cell["trial_id"]: str(cell["label"]) for cell in cells}
-    except FileNotFoundError:
-        raise UserError(f"{folder} has no experiment.json: it is not a sweep's folder") from None
+        specs = [stored_spec(cell["spec"]) for cell in cells]
+        labels = {cell["trial_id"]: Label(**cell["label"]) for cell in cells}
     except (ValueError, TypeError, LookupError) as problem:
         raise UserError(
-            f"{path} is damaged ({problem}); start the sweep again with its experiment file"
+            f"{folder / 'experiment.json'} is damaged ({problem}); start the sweep again with its"
+            " experiment file"
         ) from None
     return Ledger(folder, specs, labels), facts
 
 
+def _is_older(folder: Path) -> bool:
+    try:
+        return is_older(read_trial(folder))
+    except UserError:  # damaged, but not one of this experiment
+        return False
+
+
 def _has_ended(folder: Path) -> bool:
-    return (folder / "trial.json").exists() and read_trial(folder)["status"] in ENDED
+    return (folder / "trial.json").exists() and read_trial(folder)["status"] in schema.ENDED
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a trial beside its place first, so that it is there whole or not at all."""
+    """Copy a trial under a hidden name first, so that it is never there in part."""
     beside = target.with_name(f".{target.name}.copy")
     shutil.rmtree(beside, ignore_errors=True)
     shutil.copytree(source, beside, ignore=shutil.ignore_patterns(".lock", "*.part"))

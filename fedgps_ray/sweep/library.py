@@ -7,6 +7,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from fedgps_ray.cluster.session import Actor, Reference
 from fedgps_ray.data import datasets
 
 
@@ -18,9 +19,9 @@ class Library:
 
     def __init__(self, source: datasets.Source) -> None:
         self.source = source
-        self.lies: dict[str, Any] = {}
+        self.lies: dict[str, Reference] = {}
 
-    def find(self, dataset: dict[str, Any]) -> list[Any]:
+    def find(self, dataset: dict[str, Any]) -> list[Reference]:
         """Return where a data set lies, in a list: a bare reference would be opened by Ray."""
         key = json.dumps(dataset, sort_keys=True)
         if key not in self.lies:
@@ -29,9 +30,9 @@ class Library:
         return [self.lies[key]]
 
 
-def start(source: datasets.Source) -> tuple[str, Any]:
+def start(source: datasets.Source) -> tuple[str, Actor]:
     """Start a library on this node and return its name too; after a loss it reads again."""
     name = f"library-{uuid.uuid4().hex}"
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    made = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Library)
+    made: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Library)
     return name, made.options(name=name, scheduling_strategy=here).remote(source)

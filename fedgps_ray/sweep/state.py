@@ -1,13 +1,14 @@
-"""How a sweep stands, as its driver knows it and as others read it from live.json."""
+"""The state of a sweep, kept by its driver and read by others from live.json."""
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedgps_ray.identity import Label
 from fedgps_ray.results import files
-from fedgps_ray.spec import TrialSpec
 
 EVENTS_KEPT = 200
 FILE = "live.json"
@@ -15,13 +16,13 @@ FILE = "live.json"
 
 @dataclass
 class Running:
-    """A trial that is under way."""
+    """A trial that is running."""
 
     trial_id: str
     method: str
     scenario: int
     seed: int
-    setting: str  # what else tells it apart from the other trials
+    setting: str  # other settings in which it differs from the rest
     rounds: int
     first: int = 0  # rounds that it had already when it began
     rounds_done: int = 0
@@ -33,12 +34,11 @@ class Running:
     restarts: int = 0
 
 
-def running(spec: TrialSpec, label: str) -> Running:
-    """Return a trial that begins; its label says what tells it apart."""
-    method, *rest = label.split(", ")
-    other = [part for part in rest if part.split()[0] not in ("scenario", "seed")]
-    setting = ", ".join(other)
-    return Running(spec.trial_id, method, spec.scenario, spec.seed, setting, spec.rounds)
+def running(columns: Mapping[str, Any], label: Label) -> Running:
+    """Return a trial that begins, from its columns and its label."""
+    setting = ", ".join(label.parts("scenario", "seed"))  # these have columns of their own
+    trial_id, scenario, seed = columns["trial_id"], columns["scenario"], columns["seed"]
+    return Running(trial_id, label.method, scenario, seed, setting, columns["rounds"])
 
 
 @dataclass
@@ -52,7 +52,7 @@ class State:
     diverged: int = 0
     failed: int = 0
     rounds_before: int = 0  # done before this launch
-    rounds_ended: int = 0  # since then, of cells that have ended
+    rounds_ended: int = 0  # since then, of trials that have ended
     slots: int = 0  # client actors that can work at the same time
     work_before: float = 0.0  # seconds that clients had trained before this launch
     began: float = field(default_factory=time.time)
@@ -65,12 +65,12 @@ class State:
 
     @property
     def left(self) -> int:
-        """How many cells are neither done nor running."""
+        """How many trials are neither done nor running."""
         return self.total - self.finished - self.diverged - self.failed - len(self.running)
 
     @property
     def rounds_done(self) -> int:
-        """Rounds done so far, by whatever launch."""
+        """Rounds done so far, in this launch and before."""
         under_way = sum(max(0, t.rounds_done - t.first) for t in self.running.values())
         return self.rounds_before + self.rounds_ended + under_way
 

@@ -5,12 +5,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ray import tune
+from ray.tune.experiment import Trial
 
 from fedgps_ray.cluster import session
 from fedgps_ray.errors import UserError
-from fedgps_ray.results.store import ENDED, TrialStore, read_trial
-from fedgps_ray.spec import ExecutionSpec, TrialSpec
-from fedgps_ray.sweep.ledger import STOPPED, Cell, Ledger
+from fedgps_ray.results.read import read_trial
+from fedgps_ray.results.schema import ENDED, STOPPED
+from fedgps_ray.results.store import TrialStore
+from fedgps_ray.spec import ExecutionSpec, TrialSpec, columns
+from fedgps_ray.sweep.ledger import Entry, Ledger
 from fedgps_ray.sweep.state import State, running
 
 SAVE_SECONDS = 1.0
@@ -30,7 +33,7 @@ class Tracker:
     ) -> None:
         self.ledger, self.execution, self.say = ledger, execution, say
         self.specs = {spec.trial_id: spec for spec in ledger.specs}
-        self.state = _first(name, ledger.cells(), to_do)
+        self.state = _first(name, ledger.entries(), to_do)
         self.stopped: set[str] = set()  # by the scheduler of a search
         self.lost: set[str] = set()  # in this launch, by no fault of their own
         self.saved = self.looked = 0.0
@@ -51,11 +54,11 @@ class Tracker:
             return
         spec = self.specs[trial_id]
         done = self.ledger.rounds_done(spec)
-        trial = running(spec, self.ledger.labels[trial_id])
+        trial = running(columns(spec), self.ledger.labels[trial_id])
         trial.first = trial.rounds_done = done
         self.state.running[trial_id] = trial
-        how = f"continues after round {done}" if done else "starts"
-        self.tell(f"{self._label(trial_id)} {how}")
+        begins = f"continues after round {done}" if done else "starts"
+        self.tell(f"{self._label(trial_id)} {begins}")
 
     def moved(self, trial_id: str, told: dict[str, Any]) -> None:
         """Take in how a trial stands."""
@@ -147,18 +150,18 @@ class Tracker:
         return f"{self.ledger.labels[trial_id]} ({trial_id})"
 
 
-def _first(name: str, cells: Sequence[Cell], to_do: Sequence[TrialSpec]) -> State:
+def _first(name: str, entries: Sequence[Entry], to_do: Sequence[TrialSpec]) -> State:
     """Return the state before a launch."""
     wanted = {spec.trial_id for spec in to_do}
-    statuses = [cell.status for cell in cells if cell.spec.trial_id not in wanted]
+    statuses = [entry.status for entry in entries if entry.spec.trial_id not in wanted]
     return State(
         name,
-        total=len(cells),
-        rounds_total=sum(cell.spec.rounds for cell in cells),
+        total=len(entries),
+        rounds_total=sum(entry.spec.rounds for entry in entries),
         finished=statuses.count("finished") + statuses.count("stopped"),
         diverged=statuses.count("diverged"),
         failed=statuses.count("failed"),
-        rounds_before=sum(c.spec.rounds if c.is_done else c.rounds_done for c in cells),
+        rounds_before=sum(e.spec.rounds if e.is_done else e.rounds_done for e in entries),
     )
 
 
@@ -168,28 +171,34 @@ CURRENT: list[Tracker] = []  # Tune pickles its callbacks, and a tracker is not 
 class Callbacks(tune.Callback):
     """Passes on what Tune tells to the current tracker."""
 
-    def on_trial_start(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+    def on_trial_start(
+        self, iteration: int, trials: list[Trial], trial: Trial, **_: object
+    ) -> None:
         """A trial starts."""
         CURRENT[-1].begun(_id(trial))
 
     def on_trial_result(
-        self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **_: Any
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: object
     ) -> None:
         """A trial tells how it stands."""
         CURRENT[-1].moved(_id(trial), result)
 
-    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+    def on_trial_complete(
+        self, iteration: int, trials: list[Trial], trial: Trial, **_: object
+    ) -> None:
         """A trial has come to its end."""
         CURRENT[-1].ended(_id(trial))
 
-    def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+    def on_trial_error(
+        self, iteration: int, trials: list[Trial], trial: Trial, **_: object
+    ) -> None:
         """A trial's own process died more often than Tune starts it again."""
         CURRENT[-1].lose(_id(trial), str(trial.get_error() or "its processes kept dying"))
 
-    def on_step_end(self, iteration: int, trials: Any, **_: Any) -> None:
+    def on_step_end(self, iteration: int, trials: list[Trial], **_: object) -> None:
         """Some tenths of a second have passed."""
         CURRENT[-1].look()
 
 
-def _id(trial: Any) -> str:
+def _id(trial: Trial) -> str:
     return str(trial.config["cell"]["trial_id"])

@@ -40,7 +40,7 @@ class SweepTrial(tune.Trainable):
         self._begin(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Begin another trial with the same crew; its server sets up everything anew."""
+        """Begin another trial with the same crew; its server sets up everything again."""
         self.cleanup()
         self._begin(new_config)
         return True
@@ -50,9 +50,7 @@ class SweepTrial(tune.Trainable):
         library = ray.get_actor(cell["library"])
         self.told: dict[str, Any] = {"what": "starting"}
         self.began, self.first = time.monotonic(), 0
-        self.events: Generator[Event] = follow(
-            self.crew, cell["spec"], cell["execution"], library=library
-        )
+        self.events: Generator[Event] = follow(self.crew, cell["settings"], library)
 
     def step(self) -> dict[str, Any]:
         """Take in what happens for a second, and tell how the trial stands."""

@@ -19,7 +19,7 @@ CLIENTS_SHOWN = 6
 
 
 def view(state: State, is_driven: bool = True) -> RenderableType:
-    """Return all there is to see of a sweep."""
+    """Return the whole view of a sweep."""
     now = time.time()
     parts: list[RenderableType] = [_grid(state, now, is_driven)]
     if state.running:
@@ -32,7 +32,7 @@ def view(state: State, is_driven: bool = True) -> RenderableType:
 
 
 def counts(state: State) -> str:
-    """Return how many cells stand how, in words."""
+    """Return how many trials have each status, in words."""
     diverged = f", {state.diverged} diverged" if state.diverged else ""
     return (
         f"{state.finished} of {state.total} finished{diverged}, {len(state.running)} running,"

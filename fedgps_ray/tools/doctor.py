@@ -1,4 +1,4 @@
-"""What a newcomer's machine has, what is wrong with it, and what to type."""
+"""Examines a machine: what it has, what is wrong, and what to type."""
 
 import os
 import platform
@@ -8,25 +8,27 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from packaging.requirements import Requirement
 
-from fedgps_ray.data.downloads import data_folder
+from fedgps_ray.data.datasets import Source
 
-ORIGINALS = {  # a file by which each data set is known
+ORIGINALS = {  # files that show that a data set is there
     "cifar10": ("cifar-10-batches-py", "cifar-10-python.tar.gz"),
     "cifar100": ("cifar-100-python", "cifar-100-python.tar.gz"),
     "svhn": ("train_32x32.mat",),
 }
-LONGEST_TMPDIR = 40  # Ray adds some 60 characters to it, and a socket's name has at most 107
+LONGEST_TMPDIR = 40  # Ray adds about 60 characters, and a socket's path is limited to 107
 GB = 1e9
+MEMINFO, SHARED_MEMORY = Path("/proc/meminfo"), Path("/dev/shm")  # neither exists on macOS
 
 
 class Finding(NamedTuple):
-    """One look at the machine."""
+    """One thing examined."""
 
     what: str
     found: str
@@ -35,7 +37,7 @@ class Finding(NamedTuple):
 
 
 def examine(out: Path, data_dir: Path | None, start_ray: bool) -> Iterator[Finding]:
-    """Yield finding after finding; Ray is started only if wanted."""
+    """Yield the findings one by one; start Ray only if asked to."""
     yield Finding("Python", platform.python_version())
     yield from _packages()
     yield _cores()
@@ -52,22 +54,22 @@ def examine(out: Path, data_dir: Path | None, start_ray: bool) -> Iterator[Findi
 
 
 def _packages() -> Iterator[Finding]:
-    """Compare what is installed with what the project asks for."""
+    """Compare the installed packages with what the project requires."""
     for line in requires("fedgps-ray") or []:
         wanted = Requirement(line)
-        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
-            continue
-        advice = f'pip install "{wanted.name}{wanted.specifier}"'
-        try:
-            found = version(wanted.name)
-        except PackageNotFoundError:
-            yield Finding(wanted.name, "not installed", "problem", advice)
-            continue
-        fits = wanted.specifier.contains(found.partition("+")[0], prereleases=True)
-        if fits:
-            yield Finding(wanted.name, found)
-        else:
-            yield Finding(wanted.name, found, "problem", advice)
+        if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
+            yield _package(wanted)
+
+
+def _package(wanted: Requirement) -> Finding:
+    advice = f'pip install "{wanted.name}{wanted.specifier}"'
+    try:
+        installed = version(wanted.name)
+    except PackageNotFoundError:
+        return Finding(wanted.name, "not installed", "problem", advice)
+    if wanted.specifier.contains(installed.partition("+")[0], prereleases=True):
+        return Finding(wanted.name, installed)
+    return Finding(wanted.name, installed, "problem", advice)
 
 
 def _cores() -> Finding:
@@ -75,63 +77,74 @@ def _cores() -> Finding:
 
 
 def _memory() -> Finding:
-    """Read what is free; a client actor takes about 0.3 GB beside its data."""
-    lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-    free = int(lines["MemAvailable"].split()[0]) * 1024 / GB
-    shared = shutil.disk_usage("/dev/shm").free / GB if Path("/dev/shm").exists() else 0.0
-    found = f"{free:.1f} GB free; shared memory {shared:.1f} GB"
-    if free < 2:
-        return Finding("memory", found, "problem", "close other programs, or use --actors 1")
+    """Check memory; a client actor takes about 0.3 GB besides its data."""
+    size, kind = _memory_size()
+    shared = shutil.disk_usage(SHARED_MEMORY).free / GB if SHARED_MEMORY.exists() else None
+    text = f"{size:.1f} GB {kind}"
+    if size < 2:
+        return Finding("memory", text, "problem", "close other programs, or use --actors 1")
+    if shared is None:  # macOS has no such folder; Ray uses files in its temporary folder there
+        return Finding("memory", text)
+    text += f"; shared memory {shared:.1f} GB"
     if shared < 1:
-        more = "give the container more: docker run --shm-size=4g"
-        return Finding("memory", found, "note", more)
-    return Finding("memory", found)
+        advice = "give the container more: docker run --shm-size=4g"
+        return Finding("memory", text, "note", advice)
+    return Finding("memory", text)
+
+
+def _memory_size() -> tuple[float, str]:
+    """Return the free memory in GB where Linux says it, or else all there is."""
+    if MEMINFO.exists():
+        lines = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
+        if "MemAvailable" in lines:
+            return int(lines["MemAvailable"].split()[0]) * 1024 / GB, "free"
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GB, "in total"
 
 
 def _gpu() -> Finding:
-    import torch
-
+    try:
+        torch = import_module("torch")  # by name, so that a broken installation is a finding
+    except ImportError as problem:
+        advice = "pip install --force-reinstall torch"
+        return Finding("GPU", f"PyTorch cannot be imported: {problem}", "problem", advice)
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
         return Finding("GPU", ", ".join(names), "ok", "use it with --client-gpus 0.2")
     if shutil.which("nvidia-smi"):
         advice = "PyTorch does not see it: install a CUDA build of PyTorch that fits the driver"
         return Finding("GPU", "a driver, but no device for PyTorch", "problem", advice)
-    return Finding("GPU", "none", "note", "all runs on the CPU; take small models and few rounds")
+    return Finding(
+        "GPU", "none", "note", "everything runs on the CPU: use small models and few rounds"
+    )
 
 
 def _disk(what: str, folder: Path) -> Finding:
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not os.access(there, os.W_OK):
-        return Finding(f"disk for {what}", str(there), "problem", "not writable: use another --out")
-    free = shutil.disk_usage(there).free / GB
+    what, folder = f"disk for {what}", folder.absolute()
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(existing, os.W_OK):
+        return Finding(what, str(existing), "problem", "not writable: use another --out")
+    free = shutil.disk_usage(existing).free / GB
     if free < 2:
-        return Finding(
-            f"disk for {what}", f"{free:.1f} GB free", "problem", f"free some at {there}"
-        )
-    return Finding(f"disk for {what}", f"{free:.0f} GB free")
+        return Finding(what, f"{free:.1f} GB free", "problem", f"free some space at {existing}")
+    return Finding(what, f"{free:.0f} GB free")
 
 
 def _open_files() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    found = f"{soft} (at most {hard})"
+    limits = f"{soft} (at most {hard})"
     if soft >= 1024:
-        return Finding("open files", found)
-    return Finding("open files", found, "problem", "before starting: ulimit -n 4096")
+        return Finding("open files", limits)
+    return Finding("open files", limits, "problem", "before starting: ulimit -n 4096")
 
 
 def _token() -> Finding:
-    """Look at the key to Ray's ports, which listen on all interfaces."""
+    """Check the token that guards Ray's ports, which listen on all interfaces."""
     if os.environ.get("RAY_AUTH_MODE") == "disabled":
-        return Finding(
-            "Ray's token",
-            "switched off",
-            "problem",
-            "anybody can run code here: unset RAY_AUTH_MODE",
-        )
+        advice = "anybody can run code here: unset RAY_AUTH_MODE"
+        return Finding("Ray's token", "switched off", "problem", advice)
     path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", Path.home() / ".ray" / "auth_token"))
     if not path.exists():
-        return Finding("Ray's token", "made when Ray first starts")
+        return Finding("Ray's token", "created when Ray first starts")
     if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         return Finding("Ray's token", "others can read it", "problem", f"chmod 600 {path}")
     return Finding("Ray's token", "readable by you only")
@@ -142,12 +155,12 @@ def _temporary_folder() -> Finding:
     if len(folder) <= LONGEST_TMPDIR:
         return Finding("Ray's folder", folder)
     return Finding(
-        "Ray's folder", folder, "problem", "too long for sockets: export RAY_TMPDIR=/tmp"
+        "Ray's folder", folder, "problem", "path too long for sockets: export RAY_TMPDIR=/tmp"
     )
 
 
 def _data_sets(data_dir: Path | None) -> Iterator[Finding]:
-    folder = data_folder(data_dir)
+    folder = Source(data_dir).folder
     for name, files in ORIGINALS.items():
         if any((folder / file).exists() for file in files):
             yield Finding(name, str(folder))
@@ -157,14 +170,12 @@ def _data_sets(data_dir: Path | None) -> Iterator[Finding]:
 
 
 def _ray() -> Finding:
-    from fedgps_ray.cluster import session
-
     began = time.monotonic()
     try:
+        session = import_module("fedgps_ray.cluster.session")
         with session.connected(None):
-            found = session.totals()
+            resources = session.totals()
     except Exception as problem:  # whatever Ray raises is the finding
-        return Finding(
-            "Ray", str(problem).splitlines()[0], "problem", "see docs/troubleshooting.md"
-        )
-    return Finding("Ray", f"starts in {time.monotonic() - began:.1f} s with {found}")
+        reason = str(problem).splitlines()[0]
+        return Finding("Ray", reason, "problem", "see docs/troubleshooting.md")
+    return Finding("Ray", f"starts in {time.monotonic() - began:.1f} s with {resources}")

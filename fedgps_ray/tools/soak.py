@@ -1,5 +1,6 @@
-"""A long trial of tiny rounds, watched for growth: memory, open files, the object store."""
+"""Runs many tiny rounds and watches memory, open files and the object store for growth."""
 
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,10 +8,11 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from fedgps_ray.cluster import crew, session
-from fedgps_ray.cluster.crew import follow
+from fedgps_ray.cluster.crew import follow, settings_of
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 
-WARM_UP = 50  # rounds until everything has its size
+WARM_UP = 50  # rounds until sizes settle
+PROC = Path("/proc")  # Linux only
 
 
 class Sample(NamedTuple):
@@ -23,7 +25,7 @@ class Sample(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """How a process changed between the warm-up and the end."""
+    """Memory and open files of a process after the warm-up and at the end."""
 
     name: str
     megabytes_before: float
@@ -33,20 +35,20 @@ class Growth(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Memory at the end against memory after the warm-up."""
+        """Memory at the end divided by memory after the warm-up."""
         return self.megabytes_after / self.megabytes_before if self.megabytes_before else 1.0
 
 
-def soak(rounds: int, method: str, tell: Callable[[str], None]) -> list[Growth]:
-    """Run a trial of tiny rounds on Ray and return how its processes grew after the warm-up."""
+def soak(rounds: int, method: str, notify: Callable[[str], None]) -> list[Growth]:
+    """Run a trial of tiny rounds on Ray and return how much each process grew."""
     with tempfile.TemporaryDirectory() as folder, session.connected(None):
-        samples = list(_watched(Path(folder), rounds, method, tell))
+        samples = list(_watched(Path(folder), rounds, method, notify))
     names = list(dict.fromkeys(sample.name for sample in samples))
-    return [_growth(name, [s for s in samples if s.name == name]) for name in names]
+    return [growth_of(name, [s for s in samples if s.name == name]) for name in names]
 
 
 def _watched(
-    folder: Path, rounds: int, method: str, tell: Callable[[str], None]
+    folder: Path, rounds: int, method: str, notify: Callable[[str], None]
 ) -> Iterator[Sample]:
     spec = trial_spec(
         dataset={"name": "synthetic", "train_size": 500, "test_size": 100, "image_size": 8},
@@ -57,30 +59,41 @@ def _watched(
     )
     execution = ExecutionSpec(out=folder, actors=2, checkpoint_seconds=1)
     with crew.start(execution, spec.clients, spec.per_round) as started:
-        settings = spec.model_dump(mode="json"), execution.model_dump(mode="json")
-        for event in follow(started, *settings):
+        for event in follow(started, settings_of(spec, execution)):
             if isinstance(event, dict) and (event["round"] % 2 == 0 or event["round"] == rounds):
-                tell(f"round {event['round']} of {rounds}")
+                notify(f"round {event['round']} of {rounds}")
                 yield from _samples(event["round"], started.facts())
 
 
 def _samples(round_number: int, processes: list[dict[str, Any]]) -> Iterator[Sample]:
     for process in processes:
-        folder = Path("/proc") / str(process["pid"])
-        private = next(
-            int(line.split()[1])
-            for line in (folder / "status").read_text().splitlines()
-            if line.startswith("RssAnon")
-        )
-        files = len(list((folder / "fd").iterdir()))
-        yield Sample(round_number, process["name"], private / 1000, files)
+        yield Sample(round_number, process["name"], *usage(process["pid"]))
     yield Sample(round_number, "object store", session.use()["object_store_memory_used"] / 1e6, 0)
 
 
-def _growth(name: str, samples: list[Sample]) -> Growth:
+def usage(pid: int) -> tuple[float, int]:
+    """Return the memory of a process in MB and its number of open files.
+
+    Linux knows the private memory; elsewhere it includes what is shared with other processes.
+    """
+    folder = PROC / str(pid)
+    if folder.exists():
+        status = (folder / "status").read_text().splitlines()
+        private = next(line.split()[1] for line in status if line.startswith("RssAnon"))
+        return int(private) / 1000, len(list((folder / "fd").iterdir()))
+    resident = _output("ps", "-o", "rss=", "-p", str(pid))
+    files = _output("lsof", "-p", str(pid), "-F", "f").splitlines()  # f3, f4; but also fcwd, ftxt
+    return int(resident) / 1000, sum(line[1:].isdigit() for line in files if line[0] == "f")
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def growth_of(name: str, samples: list[Sample]) -> Growth:
     """Compare the first third after the warm-up with the last third.
 
-    Memory as means: the object store holds more or less as messages come and go.
+    Memory is averaged, as the object store fills and empties while messages come and go.
     """
     warm = [sample for sample in samples if sample.round >= WARM_UP] or samples
     third = max(1, len(warm) // 3)

@@ -1,4 +1,4 @@
-"""What the theory of FedGPS bounds and assumes, measured on the model that a trial left."""
+"""Measures what the theory of FedGPS bounds and assumes, on the final model of a trial."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -18,8 +18,9 @@ from fedgps_ray.errors import UserError
 from fedgps_ray.methods.base import Turn
 from fedgps_ray.methods.fedgps import FedGPS
 from fedgps_ray.results import files
-from fedgps_ray.results.store import ENDED, read_trial, trial_folders
-from fedgps_ray.rounds.worker import Job, Setup, Worker, prepare
+from fedgps_ray.results.read import read_trial, trial_folders
+from fedgps_ray.results.schema import ENDED
+from fedgps_ray.rounds.worker import Setup, Worker, prepare
 from fedgps_ray.spec import TrialSpec, execution_spec, trial_spec
 from fedgps_ray.tensors import Params
 
@@ -28,12 +29,12 @@ FILE = "theory.json"
 Product = Callable[[Tensor], Tensor]
 
 
-class Client(NamedTuple):
-    """The terms of Theorem 4.1, as we read it, for one client that trained one more round.
+class Terms(NamedTuple):
+    """The terms of Theorem 4.1, as we read it, for one client after one more round of training.
 
     global risk - local risk <= L (W1(local, local surrogate) + W1(local surrogate, global
     surrogate) + W1(global surrogate, global)), all of them distributions of features. The loss is
-    L-Lipschitz in the features, but it also sees labels, which W1 does not: hence the measuring.
+    L-Lipschitz in the features, but it also depends on labels, which W1 ignores: so we measure.
     """
 
     client: int
@@ -42,8 +43,8 @@ class Client(NamedTuple):
     global_surrogate: float
     lipschitz: float  # of the cross-entropy in the features, under the client's own head
     largest_feature: float  # the norm B; the last term is called kappa and is at most 2 B L
-    local_risk: float  # own head on own features
-    global_risk: float  # own head on the global model's features of all clients' data
+    local_risk: float  # the client's head on its own features
+    global_risk: float  # the client's head on the global model's features of all data
     gap: float
     bound: float
     held: bool
@@ -59,8 +60,8 @@ class Curvature(NamedTuple):
     held: bool
 
 
-def measure_all(folder: Path, tell: Callable[[str], None], samples: int = SAMPLES) -> list[Path]:
-    """Write theory.json for each trial of a folder that has ended and has none yet."""
+def measure_all(folder: Path, notify: Callable[[str], None], samples: int = SAMPLES) -> list[Path]:
+    """Write theory.json for each finished trial of a folder that does not have it yet."""
     nested = sorted(path.parent for path in folder.glob("*/trials/*/trial.json"))
     trials = trial_folders(folder) or nested
     if not trials:
@@ -68,9 +69,9 @@ def measure_all(folder: Path, tell: Callable[[str], None], samples: int = SAMPLE
     written = []
     for trial in trials:
         if read_trial(trial)["status"] not in ENDED:
-            tell(f"{trial.name}: not measured, it has not ended")
+            notify(f"{trial.name}: not measured, it has not ended")
         elif not (trial / FILE).exists():
-            tell(f"{trial.name}: measuring")
+            notify(f"{trial.name}: measuring")
             files.write_json(trial / FILE, measure(trial, samples))
             written.append(trial / FILE)
     return written
@@ -97,7 +98,7 @@ def with_surrogate(spec: TrialSpec, source: Source) -> Setup:
 
 
 def read_model(folder: Path, worker: Worker) -> Params:
-    """Return the global model that a trial left."""
+    """Return the final global model of a trial."""
     path = folder / "model.safetensors"
     if not path.exists():
         raise UserError(f"{folder} has no model.safetensors; finish it: fedgps-ray resume {folder}")
@@ -111,13 +112,13 @@ def read_model(folder: Path, worker: Worker) -> Params:
 
 
 class Probe:
-    """Samples of the data under the global model, and what clients make of them."""
+    """Samples of the data, and their features under the global and the clients' models."""
 
     def __init__(self, worker: Worker, params: Params, samples: int) -> None:
         self.worker, self.params, self.samples = worker, params, samples
         locals_ = [worker.local(client.id, 0, None, "theory") for client in worker.clients]
         self.indices = [local.data.index for local in locals_]
-        everyone = Batches(locals_[0].data.images, torch.cat(self.indices))
+        everyone = Batches(locals_[0].data.examples, torch.cat(self.indices))
         noise = locals_[0].noise_set().images
         self.everyone = self._sample(everyone, "everyone")
         self.noise = self._sample(Batches(noise, torch.arange(len(noise.labels))), "surrogate")
@@ -129,7 +130,7 @@ class Probe:
         rng = seeds.stream(self.worker.spec.seed, f"theory {purpose}", 0, client)
         size = min(self.samples, len(data.index))
         chosen = torch.from_numpy(rng.choice(len(data.index), size, replace=False))
-        return Batches(data.images, data.index[chosen])
+        return Batches(data.examples, data.index[chosen])
 
     @torch.no_grad()
     def _features(self, params: Params, data: Batches) -> Tensor:
@@ -137,24 +138,23 @@ class Probe:
         self.worker.network.model.eval()
         return torch.cat([self.worker.network.features(batch.x) for batch in data.plain()])
 
-    def clients(self) -> list[Client]:
-        """Let the clients of one more round train, and measure each."""
+    def clients(self) -> list[Terms]:
+        """Train the clients of one more round and measure each."""
         spec, method = self.worker.spec, self.worker.spec.method
         rng = seeds.stream(spec.seed, "theory server")
         chosen = rng.choice(spec.clients, spec.per_round, replace=False)
         turn = Turn(spec.rounds, tuple(self.worker.clients[k] for k in chosen), rng)
         messages = method.send(method.init(self.params, self.worker.cohort()), turn)
-        jobs = [
-            Job(client.id, turn.round, message, None, None)
-            for client, message in zip(turn.clients, messages, strict=True)
-        ]
-        return [self._client(job) for job in jobs]
+        measured = []
+        for client, message in zip(turn.clients, messages, strict=True):
+            method.work(self.worker.local(client.id, turn.round, None), message, None)
+            measured.append(self._terms(client.id, self.worker.network.params()))
+        return measured
 
-    def _client(self, job: Job) -> Client:
-        self.worker.work(job)
-        own = self.worker.network.params()
-        images = self.everyone.images
-        data = self._sample(Batches(images, self.indices[job.client]), "client", job.client)
+    def _terms(self, client: int, own: Params) -> Terms:
+        """Return the terms of a client whose trained model is given."""
+        examples = self.everyone.examples
+        data = self._sample(Batches(examples, self.indices[client]), "client", client)
         features, noise = self._features(own, data), self._features(own, self.noise)
         local_surrogate = transport(features, noise)
         surrogate_global = transport(noise, self.global_noise)
@@ -164,8 +164,8 @@ class Probe:
         gap = global_risk - local_risk
         bound = lipschitz * (local_surrogate + surrogate_global + self.global_surrogate)
         every = (features, noise, self.global_features, self.global_noise)
-        return Client(
-            job.client,
+        return Terms(
+            client,
             local_surrogate,
             surrogate_global,
             self.global_surrogate,
@@ -180,8 +180,8 @@ class Probe:
 
     @torch.no_grad()
     def _risk(self, features: Tensor, data: Batches) -> float:
-        """Return the mean cross-entropy of the present head on features of these images."""
-        labels = data.images.labels[data.index]
+        """Return the mean cross-entropy of the current head on features of these images."""
+        labels = data.examples.labels[data.index]
         return float(F.cross_entropy(self.worker.network.head(features), labels))
 
     def curvature(self) -> Curvature:
@@ -243,15 +243,15 @@ def extreme_eigenvalues(product: Product, start: Tensor) -> tuple[float, float]:
 
 def dominant(product: Product, start: Tensor, tolerance: float = 1e-5, most: int = 200) -> float:
     """Return the eigenvalue farthest from zero, by power iteration."""
-    vector, found = start / start.norm(), math.inf
+    vector, value = start / start.norm(), math.inf
     for _ in range(most):
         image = product(vector)
-        before, found = found, float(vector @ image)
+        before, value = value, float(vector @ image)
         size = image.norm()
-        if size == 0 or abs(found - before) <= tolerance * abs(found):
+        if size == 0 or abs(value - before) <= tolerance * abs(value):
             break
         vector = image / size
-    return found
+    return value
 
 
 def deviation_norm(length: float, largest: float, smallest: float) -> float:

@@ -12,14 +12,14 @@ from fedgps_ray.training.network import Network
 
 
 class Score(NamedTuple):
-    """How a model does on a test set."""
+    """The accuracy and mean loss of a model on a test set."""
 
     accuracy: float
     loss: float
 
 
 class Tally(NamedTuple):
-    """Right answers and summed loss of one batch."""
+    """The correct answers and the summed loss of one batch."""
 
     right: int
     loss: float
@@ -30,23 +30,23 @@ class Tally(NamedTuple):
 def tallies(
     network: Network, params: Params, batches: Iterable[Batch], num_logits: int | None
 ) -> list[Tally]:
-    """Test params batch by batch; with num_logits only the first so many outputs may win."""
+    """Test params batch by batch; with num_logits only that many of the first outputs can win."""
     network.load(params)
     network.model.eval()
-    found = []
+    tallied = []
     for batch in batches:
         logits = network(batch.x)[:, :num_logits]
         right = int((logits.argmax(dim=1) == batch.y).sum())
         loss = float(F.cross_entropy(logits, batch.y, reduction="sum"))
-        found.append(Tally(right, loss, len(batch.y)))
-    return found
+        tallied.append(Tally(right, loss, len(batch.y)))
+    return tallied
 
 
-def score(found: Sequence[Tally]) -> Score:
-    """Sum up the batches in their order, so that it does not matter who tested which."""
-    size = sum(tally.size for tally in found)
-    right, loss = sum(tally.right for tally in found), sum(tally.loss for tally in found)
-    return Score(right / size, loss / size)
+def score(tallied: Sequence[Tally]) -> Score:
+    """Sum the batches in their order, so the result does not depend on who tested which."""
+    size = sum(tally.size for tally in tallied)
+    right = sum(tally.right for tally in tallied)
+    return Score(right / size, sum(tally.loss for tally in tallied) / size)
 
 
 def evaluate(network: Network, params: Params, test: Batches, num_logits: int | None) -> Score:

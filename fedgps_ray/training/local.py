@@ -1,4 +1,4 @@
-"""Local, all that a client may touch in a round, and train(), the only SGD loop."""
+"""Local, everything a client may use in a round, and train(), the only SGD loop."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ class Sgd:
 
 
 class Client(NamedTuple):
-    """All the server may know about a client."""
+    """Everything the server may know about a client."""
 
     id: int
     label_counts: tuple[int, ...]
@@ -43,7 +43,7 @@ class Client(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """What local training ends with."""
+    """The result of local training."""
 
     params: Params
     steps: int
@@ -112,21 +112,21 @@ def train(local: Local, start: Params, gradient: Gradient, after: After | None =
 @torch.no_grad()
 def descend(local: Local) -> None:
     """Take one step along the gradient vector: clip, weight decay, momentum."""
-    weights, grads, how = local.network.weights, local.network.grads, local.optimizer
-    if how.max_norm is not None:
-        clip(grads, how.max_norm)
-    if how.weight_decay:
-        grads.add_(weights, alpha=how.weight_decay)
-    if not how.momentum:
+    weights, grads, sgd = local.network.weights, local.network.grads, local.optimizer
+    if sgd.max_norm is not None:
+        clip(grads, sgd.max_norm)
+    if sgd.weight_decay:
+        grads.add_(weights, alpha=sgd.weight_decay)
+    if not sgd.momentum:
         weights.add_(grads, alpha=-local.lr)
         return
     if local.velocity is None:
         local.velocity = grads.clone()
     else:
-        local.velocity.mul_(how.momentum).add_(grads)
-    if how.nesterov:
+        local.velocity.mul_(sgd.momentum).add_(grads)
+    if sgd.nesterov:
         weights.add_(grads, alpha=-local.lr)
-        weights.add_(local.velocity, alpha=-local.lr * how.momentum)
+        weights.add_(local.velocity, alpha=-local.lr * sgd.momentum)
     else:
         weights.add_(local.velocity, alpha=-local.lr)
 

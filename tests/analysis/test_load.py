@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import save_file
 
@@ -203,8 +205,8 @@ def test_clients_and_partitions(tmp_path):
 def test_several_folders_and_a_folder_of_experiments(tmp_path):
     add(tmp_path / "a", [0.5], seed=1)
     add(tmp_path / "b", [0.6], seed=2)
-    for found in (trials(tmp_path / "a", tmp_path / "b"), trials(tmp_path)):
-        assert sorted(found["seed"]) == [1, 2]
+    for frame in (trials(tmp_path / "a", tmp_path / "b"), trials(tmp_path)):
+        assert sorted(frame["seed"]) == [1, 2]
     assert len(rounds(tmp_path / "a", tmp_path / "b")) == 2
 
 
@@ -223,3 +225,32 @@ def test_of_two_copies_the_readable_one_counts(tmp_path):
     add(tmp_path / "b", [0.2])
     (damaged.folder / "trial.json").write_text("{")
     assert trials(tmp_path / "a", tmp_path / "b")["status"].tolist() == ["finished"]
+
+
+def test_trials_with_other_columns_are_one_frame(tmp_path):
+    for seed in (1, 2, 3):
+        path = add(tmp_path, [0.2, 0.6], seed=seed).folder / "rounds.parquet"
+        table = pq.read_table(path)
+        if seed == 1:
+            table = table.drop_columns(["train_loss"])
+        if seed == 2:
+            table = table.append_column("energy", pa.array([1.5, 2.5]))
+        pq.write_table(table, path)
+    frame = rounds(tmp_path).sort_values(["seed", "round"])
+    assert frame["energy"].fillna(0).tolist() == [0, 0, 1.5, 2.5, 0, 0]
+    assert frame["accuracy"].tolist() == [0.2, 0.6] * 3
+    assert frame["train_loss"].isna().all()
+    assert frame.attrs["problems"] == []
+
+
+def test_a_setting_that_came_later_has_its_neutral_value(tmp_path):
+    old = add(tmp_path, [0.5], method="fedprox", seed=1)
+    add(tmp_path, [0.5], method="fedprox", seed=2)
+    add(tmp_path, [0.5], method="fedavg", seed=3)
+    info = json.loads((old.folder / "trial.json").read_text())
+    del info["spec"]["method"]["mu"], info["spec"]["threads"]
+    (old.folder / "trial.json").write_text(json.dumps(info))
+    frame = trials(tmp_path).set_index("seed")
+    first, second, other = (json.loads(frame.loc[seed, "variant"]) for seed in (1, 2, 3))
+    assert first == second
+    assert "method.mu" not in other

@@ -22,6 +22,7 @@ from fedgps_ray.errors import ClientFailed
 from fedgps_ray.methods import METHODS, FedAvg
 from fedgps_ray.models import MODELS
 from fedgps_ray.rounds import worker
+from tests.processes import start
 
 COMMANDS = [c.name or c.callback.__name__ for c in cli.app.registered_commands]
 PROGRAM = str(Path(sys.executable).with_name("fedgps-ray"))
@@ -151,14 +152,17 @@ def test_a_finished_trial_is_shown_not_run(fedgps):
     again = fedgps(*RUN, "--json")
     assert again.code == 0
     assert again.json == first.json
-    assert f"trial {first.json['trial_id']} has ended already (--anew runs it again)" in again.err
+    assert first.json["trial_id"] in again.err
+    assert "--restart" in again.err
     assert "round 1/3" not in again.err
 
 
-def test_anew_runs_it_again(fedgps):
+@pytest.mark.parametrize(("option", "notes"), [("--restart", 0), ("--anew", 1)])
+def test_a_finished_trial_can_be_restarted(fedgps, option, notes):
     first = fedgps(*RUN, "--json")
-    again = fedgps(*RUN, "--anew", "--json")
+    again = fedgps(*RUN, option, "--json")
     assert "round 3/3" in again.err
+    assert again.err.count("--anew is now called --restart") == notes
     shas = [result.json["summary"]["weights_sha256"] for result in (first, again)]
     assert shas[0] == shas[1]
 
@@ -173,8 +177,11 @@ def test_a_diverged_trial_is_a_result(fedgps):
 
 def test_rounds_that_are_not_tested_say_so(fedgps):
     result = fedgps(*RUN, "--set", "evaluate_every=2")
-    assert "round 1/3  not tested" in result.err
-    assert "round 2/3  accuracy" in result.err
+    first, second = [line for line in result.err.splitlines() if "/3" in line][:2]
+    assert "not tested" in first
+    assert "best" not in first
+    assert "accuracy" in second
+    assert "best" in second
     assert "diverged" not in result.err
 
 
@@ -342,6 +349,25 @@ def test_what_there_is(fedgps, command, known):
     assert list(scripted.json) == list(known)
 
 
+def test_methods_fit_on_a_screen(fedgps):
+    lines = fedgps("methods").out.splitlines()
+    assert len(lines) < 24
+    assert max(map(len, lines)) <= 80
+
+
+def test_status_of_a_parent_folder_lists_the_results_below(fedgps):
+    first = fedgps(*RUN, "--out", "runs/first", "--json").json["trial_id"]
+    fedgps(*RUN, "--out", "runs/second")
+    shown = words_of(fedgps("status", "runs").out)
+    assert "runs/first" in shown
+    assert "runs/second" in shown
+    told = fedgps("status", "runs", "--json").json
+    assert told["runs/first"]["trials"] == {first: "finished"}
+    hint = fedgps("report", "runs")
+    assert hint.code == 2
+    assert "runs/first, runs/second" in hint.err
+
+
 def test_methods_tell_their_defaults(fedgps):
     known = fedgps("methods", "fedgps", "--json").json
     assert list(known) == ["fedgps"]
@@ -379,17 +405,17 @@ WRONG = [  # command, and what its message must name
     ("run --dataset cifar11", "unknown data set 'cifar11'. Did you mean 'cifar10'? Known: dig"),
     ("run --model resnet19", "unknown model 'resnet19'. Did you mean 'resnet18'? Known: mlp"),
     ("run --partition dirichlt", "unknown partition 'dirichlt'. Did you mean 'dirichlet'?"),
-    ("run --alpha 0", "partition.alpha: must be greater than 0, got 0"),
-    ("run --alpha -1", "partition.alpha: must be greater than 0, got -1"),
-    ("run --alpha nan", "partition.alpha: must be a finite number, got nan"),
-    ("run --sampling-rate 0", "sampling_rate: must be greater than 0, got 0"),
-    ("run --sampling-rate 1.5", "sampling_rate: must be less than or equal to 1, got 1.5"),
-    ("run --sampling-rate -0.1", "sampling_rate: must be greater than 0, got -0.1"),
-    ("run --rounds 0", "rounds: must be greater than or equal to 1, got 0"),
-    ("run --clients 0", "clients: must be greater than or equal to 1, got 0"),
+    ("run --alpha 0", "--alpha 0: must be a number greater than 0"),
+    ("run --alpha -1", "--alpha -1: must be a number greater than 0"),
+    ("run --alpha nan", "--alpha nan: must be a number"),
+    ("run --sampling-rate 0", "--sampling-rate 0: must be a number greater than 0"),
+    ("run --sampling-rate 1.5", "Invalid value for '--sampling-rate'"),
+    ("run --sampling-rate -0.1", "Invalid value for '--sampling-rate'"),
+    ("run --rounds 0", "Invalid value for '--rounds'"),
+    ("run --clients 0", "Invalid value for '--clients'"),
     ("run --rounds ten", "Invalid value for '--rounds'"),
-    ("run --seed -1", "seed: must be greater than or equal to 0, got -1"),
-    ("run --lr 0", "optimizer.lr: must be greater than 0, got 0"),
+    ("run --seed -1", "Invalid value for '--seed'"),
+    ("run --lr 0", "--lr 0: must be a number greater than 0"),
     (
         "run --actors 0 --partition classes --classes-per-client 11",
         "classes_per_client is 11, but there are 10 classes",
@@ -408,7 +434,12 @@ WRONG = [  # command, and what its message must name
         "--classes-per-client 2 is for --partition classes, not dirichlet",
     ),
     ("run --set rho", "--set rho: expected KEY=VALUE, such as --set method.rho=0.3"),
-    ("run --set rho=1", "unknown setting 'rho'"),
+    ("run --set rho=1", "unknown setting 'rho'. Did you mean 'method.rho'?"),
+    ("run --set lr=1", "unknown setting 'lr'. Did you mean 'optimizer.lr'?"),
+    ("run --set per_class=1", "Did you mean 'surrogate.per_class'?"),
+    ("run --set min_size=1", "Did you mean 'partition.min_size'?"),
+    ("run --set roundz=1", "Did you mean 'rounds'?"),
+    (f"sweep {QUICKSTART} --set lr=1", "Did you mean 'optimizer.lr'?"),
     ("run --set =1", "--set =1: expected KEY=VALUE"),
     ("run --set method.roh=1", "unknown setting of fedgps 'roh'. Did you mean 'rho'?"),
     ("run --set method.rho=fast", "method.rho: must be a valid number"),
@@ -420,34 +451,36 @@ WRONG = [  # command, and what its message must name
     ("run --set a.b.c=1", "unknown setting 'a'"),
     ("run --actors some", "--actors some: expected auto, 0, or a number of actors"),
     ("run --device tpu", "--device tpu: use auto, cpu or cuda"),
-    ("run --checkpoint-seconds -1", "checkpoint_seconds: must be greater than or equal to 0"),
+    ("run --checkpoint-seconds -1", "Invalid value for '--checkpoint-seconds'"),
     ("run --dataset gone.npz", "gone.npz; .npz files in "),
-    ("run --dataset npz", "data set 'npz' is given by the path of its file, such as images.npz"),
+    ("run --dataset npz", "data set 'npz' is given by its path, such as my_data.npz"),
     ("run --actors 0 --dataset cifar10 --data-dir nowhere", "cifar"),
     (
         "run --actors 0 --dataset synthetic --set dataset.image_size=4 --model resnet18",
         "model 'resnet18' needs images of at least 8x8 pixels, the data set has 4x4; choose",
     ),
     ("run --actors 0 --out file", "cannot write to file/trials/"),
-    ("resume empty", "no trials in empty: expected trial.json or trials/*/trial.json there"),
-    ("resume gone", "no trials in gone"),
-    ("report empty", "no trials in empty: expected trials/*/trial.json there"),
-    ("report gone", "no trials in gone"),
+    ("resume empty", "no trials in empty"),
+    ("resume gone", "there is no folder gone"),
+    ("report empty", "no trials in empty"),
+    ("report gone", "there is no folder gone"),
     ("report", "name a results folder"),
     ("report gone --against code", "unknown comparison 'code'"),
-    ("sweep gone.toml", "gone.toml"),
-    ("sweep empty", "empty"),
+    ("sweep gone.toml", "there is no file gone.toml"),
+    ("sweep empty", "there is no file empty"),
     (f"sweep {QUICKSTART} --set seed=[]", "seed = []: the list is empty"),
     ("watch gone", "there is no folder gone"),
     ("watch empty", "no trials in empty"),
-    ("status gone", "no trials in gone"),
+    ("status gone", "there is no folder gone"),
+    ("status emty", "Did you mean 'empty'?"),
+    ("status empty", "no trials in empty"),
     ("paper run cifar10_10_5_2", "Did you mean 'cifar10_10_5_"),
     ("paper run cifar10_10_5_1 --scale tiny", "unknown scale 'tiny'"),
     ("paper run cifar10_10_5_1 --rounds 3", "--rounds are for --scale small"),
-    ("paper run cifar10_10_5_1 --reuse gone", "--reuse gone: there is no such folder"),
+    ("paper run cifar10_10_5_1 --reuse gone", "there is no folder gone"),
     ("paper run cifar10_10_5_1 --actors 0", "--actors 0: a sweep runs on Ray"),
     ("paper write cifar10_10_5_1 --out empty", "empty exists already"),
-    ("partition --alpha 0", "partition.alpha: must be greater than 0, got 0"),
+    ("partition --alpha 0", "--alpha 0: must be a number greater than 0"),
     ("partition --alpha 1 --partition iid", "--alpha 1.0 is for --partition dirichlet, not iid"),
     ("partition --dataset digit", "unknown data set 'digit'. Did you mean 'digits'?"),
     ("partition --clients 500", "use at most 143 clients or a smaller min_size"),
@@ -488,16 +521,16 @@ def npz(path, **changes):
 X, Y = images(30)
 BAD_FILES = [
     ({"y_test": None}, "has no array 'y_test'; it has: x_train, y_train, x_test"),
-    ({"x_train": X.astype(float)}, "x_train has type float64, expected uint8"),
-    ({"x_train": X[0]}, "y_train has shape (30,), expected (8,)"),
-    ({"x_train": X[:, 0, 0]}, "x_train has shape (30, 1), expected (number, height, width)"),
-    ({"x_test": images(9, shape=(4, 4, 1))[0]}, "x_test has images of (4, 4, 1), expected (8, 8"),
+    ({"x_train": X.astype(float)}, "x_test has type uint8, expected float64 as in x_train"),
+    ({"x_train": X[:8]}, "y_train has shape (30,), expected (8,)"),
+    ({"x_train": X[:, 0, 0, 0]}, "x_train has shape (30,), expected one row or more axes"),
+    ({"x_test": images(9, shape=(4, 4, 1))[0]}, "x_test has examples of shape (4, 4, 1), exp"),
     ({"y_train": Y[:-1]}, "y_train has shape (29,), expected (30,)"),
     ({"y_train": Y.astype(float)}, "y_train has type float64, expected whole numbers"),
     ({"y_train": Y - 1}, "y_train has the label -1, expected 0 and above"),
     ({"y_test": np.full(9, 3)}, "y_test has the label 3, expected 0 to 2"),
     ({"y_train": np.array([{}] * 30)}, "y_train cannot be read, expected a plain array"),
-    ({"x_train": X[:0], "y_train": Y[:0]}, "expected at least one image"),
+    ({"x_train": X[:0], "y_train": Y[:0]}, "expected at least one example"),
 ]
 
 
@@ -625,10 +658,10 @@ def long_run(tmp_path_factory):
 @contextmanager
 def running(command, until):
     """Yield a process that has written this; it cannot get far ahead, as its pipe is short."""
-    with subprocess.Popen(
-        [PROGRAM, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, bufsize=0
-    ) as process:
-        fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "bufsize": 0}
+    with start([PROGRAM, *command], **pipes) as process:
+        if hasattr(fcntl, "F_SETPIPE_SZ"):
+            fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4096)
         while until not in (line := process.stderr.readline()):
             assert line, "the process ended before"
         yield process

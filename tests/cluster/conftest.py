@@ -3,11 +3,11 @@
 import contextlib
 import importlib.util
 import logging
+import os
 import sys
 import tempfile
 import time
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +17,12 @@ from ray.cluster_utils import Cluster
 
 from fedgps_ray.cluster import crew as crews
 from fedgps_ray.cluster.dispatch import Dispatcher, share
+from fedgps_ray.cluster.policy import RetryPolicy
 from fedgps_ray.cluster.pool import RayPool
 from fedgps_ray.methods import METHODS
-from fedgps_ray.results.store import read_trial
-from fedgps_ray.rounds.trial import run_trial
+from fedgps_ray.results.read import read_trial
+from fedgps_ray.rounds.trial import claimed, run_trial, run_with_pool
+from fedgps_ray.rounds.worker import Worker, prepare
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 
 HERE = Path(__file__).parent
@@ -38,6 +40,7 @@ TINY = {
 }
 
 ROOM = {"num_cpus": 1, "object_store_memory": 200_000_000}
+SOON = RetryPolicy(next_actor_seconds=5.0)
 ALL = {"sampling_rate": 1.0}  # every client in every round, so that the faulty one takes part
 
 
@@ -80,7 +83,7 @@ def tiny_spec(faulty_methods):
 
 
 @pytest.fixture
-def how(tmp_path):
+def execution_for(tmp_path):
     """Make an ExecutionSpec for actors on GPUs that do not exist; each has its own folder."""
     numbers = iter(range(1000))
 
@@ -116,12 +119,12 @@ def done_before():
 
 
 @pytest.fixture
-def in_process(how, done_before):
+def in_process(execution_for, done_before):
     """Run a trial without Ray, once."""
 
     def run(spec):
         if spec.trial_id not in done_before:
-            done_before[spec.trial_id] = list(run_trial(spec, how(actors=0)))
+            done_before[spec.trial_id] = list(run_trial(spec, execution_for(actors=0)))
         return done_before[spec.trial_id]
 
     return run
@@ -154,7 +157,7 @@ def _surroundings():
         pytest.MonkeyPatch.context() as patch,
         tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder,
     ):
-        patch.setenv("PYTHONPATH", str(HERE))
+        patch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
         patch.setenv("RAY_TMPDIR", folder)  # a short path: the names of sockets have a limit
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
@@ -245,7 +248,7 @@ def ten(shared_cluster):
     """Start an actor for each of ten clients, five on a GPU, half a CPU each: one CPU is left."""
     execution = ExecutionSpec(client_cpus=0.5, client_gpus=0.2)
     with crews.start(execution, clients=10, per_round=5) as started:
-        ray.get([client.facts.remote() for client in started.clients])
+        ray.get([client.control.remote("facts") for client in started.clients])
         yield started
 
 
@@ -258,9 +261,7 @@ def crew(ten):
 def follow_spec(started, spec, execution):
     """Run a trial on a crew, and leave no server behind."""
     try:
-        yield from crews.follow(
-            started, spec.model_dump(mode="json"), execution.model_dump(mode="json")
-        )
+        yield from crews.follow(started, crews.settings_of(spec, execution, policy=SOON))
     finally:
         started.drop_server()
 
@@ -272,11 +273,11 @@ def on_crew():
 
 
 @pytest.fixture
-def follow(crew, how):
+def follow(crew, execution_for):
     """Run a trial with a server actor and some client actors; events come as they happen."""
 
     def run(spec, actors=2, execution=None):
-        return follow_spec(crew(actors), spec, execution or how())
+        return follow_spec(crew(actors), spec, execution or execution_for())
 
     return run
 
@@ -291,22 +292,25 @@ def dispatchers():
 def make_pool(crew, dispatchers):
     """Make a pool as the server actor does, in this process."""
 
-    def make(worker, actors=2, hang_seconds=60.0):
-        shared = share(worker.setup)
-        dispatchers.append(Dispatcher(crew(actors).clients, shared, "cpu", hang_seconds))
+    def make(setup, actors=2, **numbers):
+        policy = RetryPolicy(**numbers)
+        dispatchers.append(Dispatcher(crew(actors).clients, share(setup), "cpu", policy))
         dispatchers[-1].wait_ready()
-        return RayPool(worker.setup, dispatchers[-1])
+        return RayPool(setup, dispatchers[-1])
 
     return make
 
 
 @pytest.fixture
-def on_actors(make_pool, how):
+def on_actors(make_pool, execution_for):
     """Run a trial whose server is this process: no time goes into starting a server actor."""
 
-    def run(spec, actors=2, execution=None, **options):
-        pool = partial(make_pool, actors=actors, **options)
-        return run_trial(spec, execution or how(), make_pool=pool)
+    def run(spec, actors=2, execution=None, **numbers):
+        execution = execution or execution_for()
+        with claimed(spec, execution) as store:
+            worker = Worker(prepare(spec, execution.source))
+            pool = make_pool(worker.setup, actors, **numbers)
+            yield from run_with_pool(store, execution, worker, pool)
 
     return run
 

@@ -5,29 +5,59 @@ import sys
 
 import pytest
 import ray
+from typer.testing import CliRunner
 
+from fedgps_ray.cli import app
 from fedgps_ray.cluster import handover
-from fedgps_ray.cluster.handover import Deputy, split
+from fedgps_ray.cluster.handover import Deputy
 
 HEAD = "ray://head:10001"
 
 
+@pytest.fixture
+def handed_over(monkeypatch):
+    """Run a command and return the address and words of each hand-over; the code there is 7."""
+    calls = []
+
+    def hand_over(address, arguments, say):
+        calls.append((address, arguments))
+        return 7
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["fedgps-ray", *words])
+        monkeypatch.setenv("RAY_AUTH_MODE", "token")
+        code = CliRunner().invoke(app, words).exit_code
+        return code, calls
+
+    monkeypatch.setattr(handover, "hand_over", hand_over)
+    return run
+
+
 @pytest.mark.parametrize(
-    ("given", "address", "others"),
+    "words",
     [
-        (
-            ["sweep", "x.toml", "--address", HEAD, "--out", "o"],
-            HEAD,
-            ["sweep", "x.toml", "--out", "o"],
-        ),
-        (["run", f"--address={HEAD}", "--rounds", "3"], HEAD, ["run", "--rounds", "3"]),
-        (["sweep", "x.toml", "--address", "auto"], None, ["sweep", "x.toml", "--address", "auto"]),
-        (["run", "--address=h:1"], None, ["run", "--address=h:1"]),
-        (["run"], None, ["run"]),
+        ("sweep", "x.toml", "--address", HEAD, "--out", "o"),
+        ("run", f"--address={HEAD}", "--rounds", "3"),
+        ("paper", "run", "table1", "--address", HEAD),
+        ("resume", "a-folder-of-the-cluster", "--address", HEAD),
     ],
 )
-def test_only_addresses_of_ray_client_are_taken_out(given, address, others):
-    assert split(given) == (address, others)
+def test_a_command_with_an_address_of_ray_client_runs_on_the_cluster(words, handed_over):
+    assert handed_over(*words) == (7, [(HEAD, list(words))])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sweep", HEAD),  # not an address
+        ("run", "--rounds", "three", "--address", HEAD),  # mistakes are reported here
+        ("sweep", "no.toml", "--address", HEAD, "--address", "auto"),  # the last one counts
+    ],
+)
+def test_other_commands_stay_here(words, handed_over):
+    code, calls = handed_over(*words)
+    assert code not in (0, 7)
+    assert not calls
 
 
 class Context:

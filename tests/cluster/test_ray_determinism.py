@@ -24,10 +24,10 @@ def test_number_of_actors_changes_no_bit(actors, tiny_spec, follow, in_process, 
 
 
 def test_run_on_ray_starts_its_actors_and_changes_no_bit(
-    shared_cluster, tiny_spec, how, in_process, numbers
+    shared_cluster, tiny_spec, execution_for, in_process, numbers
 ):
     spec = tiny_spec("fedgps")
-    events = list(run_on_ray(spec, how(actors=2, client_cpus=0.5)))
+    events = list(run_on_ray(spec, execution_for(actors=2, client_cpus=0.5)))
     assert numbers(events) == numbers(in_process(spec))
     assert [event.rounds_done for event in events if isinstance(event, Started)] == [0]
     assert events[1] == Status("reserving room for the actors")

@@ -12,10 +12,10 @@ import ray
 from ray.exceptions import RayActorError
 
 from fedgps_ray.cluster import crew as crews
-from fedgps_ray.cluster import dispatch
-from fedgps_ray.errors import ClientFailed
+from fedgps_ray.errors import ClientFailed, Lost
 from fedgps_ray.events import Started, Status
-from fedgps_ray.results.store import TrialStore, read_trial
+from fedgps_ray.results.read import read_trial
+from fedgps_ray.results.store import TrialStore
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -53,16 +53,36 @@ def test_clients_that_die_once_each_are_not_blamed_for_each_other(
     assert dispatchers[-1].restarts == 3
 
 
-def test_actors_that_cannot_be_set_up_end_the_trial(tiny_spec, on_actors, monkeypatch):
-    monkeypatch.setattr(dispatch, "SET_UP_SECONDS", 1.0)
+def test_actors_that_cannot_be_set_up_are_a_loss(tiny_spec, on_actors):
     spec = tiny_spec({"name": "dies_early", "owner": os.getpid()})
-    with pytest.raises(ClientFailed, match="no actor can be set up"):
-        list(on_actors(spec, actors=1))
+    with pytest.raises(Lost, match="no actor can be set up"):
+        list(on_actors(spec, actors=1, set_up_seconds=1.0))
 
 
-def test_client_that_always_dies_ends_the_trial(fault, follow, how):
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("actors", [1, 2])
+def test_actor_that_stops_while_it_is_set_up_is_replaced(
+    actors, tiny_spec, on_actors, in_process, numbers, until, is_alive, tmp_path
+):
+    options = {"folder": str(tmp_path), "owner": os.getpid()}
+    spec = tiny_spec({"name": "stops_early", **options})
+    soon = {"hang_seconds": 20.0, "set_up_hang_seconds": 20.0}  # its successor has to start in it
+    rows = numbers(on_actors(spec, actors, **soon, next_actor_seconds=100.0))
+    assert rows == numbers(in_process(tiny_spec("fedgps_cf")))
+    until(lambda: not is_alive(int((tmp_path / "stopped").read_text())))
+
+
+def test_lone_actor_that_never_answers_is_a_loss(tiny_spec, on_actors, tmp_path, until):
+    spec = tiny_spec({"name": "stops_early", "folder": str(tmp_path), "owner": os.getpid()})
+    with pytest.raises(Lost, match="no actor was ready for 2 s"):
+        list(on_actors(spec, actors=1, no_actor_seconds=2.0))
+    until((tmp_path / "stopped").exists, 90)  # other tests use the actor too: it has to come back
+    os.kill(int((tmp_path / "stopped").read_text()), signal.SIGKILL)
+
+
+def test_client_that_always_dies_ends_the_trial(fault, follow, execution_for):
     spec, _ = fault("always_dies")
-    execution = how()
+    execution = execution_for()
     events = []
     with pytest.raises(ClientFailed, match="client 2: its actor died 3 times") as failure:
         events.extend(follow(spec, actors=2, execution=execution))
@@ -73,9 +93,9 @@ def test_client_that_always_dies_ends_the_trial(fault, follow, how):
     assert info["summary"]["rounds_done"] == 1
 
 
-def test_exception_of_a_client_surfaces_at_once(fault, follow, how):
+def test_exception_of_a_client_surfaces_at_once(fault, follow, execution_for):
     spec, _ = fault("raises")
-    execution = how()
+    execution = execution_for()
     trial = follow(spec, actors=2, execution=execution)
     assert isinstance(next(event for event in trial if not isinstance(event, Status)), Started)
     began = time.monotonic()
@@ -90,9 +110,9 @@ def test_exception_of_a_client_surfaces_at_once(fault, follow, how):
     assert "the dog ate the gradient" in info["error"]
 
 
-def test_client_without_numbers_is_a_result(fault, follow, undisturbed, numbers, how):
+def test_client_without_numbers_is_a_result(fault, follow, undisturbed, numbers, execution_for):
     spec, _ = fault("not_a_number")
-    execution = how()
+    execution = execution_for()
     rows = numbers(follow(spec, actors=2, execution=execution))
     assert rows[:1] == undisturbed()[:1]
     assert rows[1:] == [(2, *[None] * 6)]
@@ -105,7 +125,7 @@ def test_hung_client_actor_is_replaced(
     fault, on_actors, undisturbed, numbers, dispatchers, until, is_alive
 ):
     spec, marker = fault("hangs")
-    assert numbers(on_actors(spec, hang_seconds=3)) == undisturbed()
+    assert numbers(on_actors(spec, hang_seconds=3.0)) == undisturbed()
     assert dispatchers[-1].restarts >= 1
     until(lambda: not is_alive(int(marker.read_text())))
 
@@ -118,17 +138,17 @@ class Watched(crews.Crew):
 
     def start_server(self):
         server = super().start_server()
-        self.servers.append(ray.get(server.facts.remote())[0]["pid"])
+        self.servers.append(ray.get(server.control.remote("facts"))[0]["pid"])
         return server
 
 
 def test_killed_server_is_followed_by_another(
-    fault, crew, on_crew, how, undisturbed, numbers, until, is_alive
+    fault, crew, on_crew, execution_for, undisturbed, numbers, until, is_alive
 ):
     spec, marker = fault("waits", rounds=6)
     go = marker.with_name("go")
     watched = Watched(crew(2).server_room, crew(2).clients)
-    execution = how(checkpoint_seconds=0)
+    execution = execution_for(checkpoint_seconds=0)
     checkpoints = TrialStore(execution.out, spec).checkpoints
     events = []
     for event in on_crew(watched, spec, execution):
@@ -168,10 +188,10 @@ LARGE = {  # kept values are objects of their own, which are lost with the node 
 
 @pytest.mark.parametrize("lost", ["a client and its memories", "a client and the server"])
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # of Ray, about the processes of a node
-def test_lost_node(lost, nodes, fault, on_crew, how, undisturbed, numbers):
+def test_lost_node(lost, nodes, fault, on_crew, execution_for, undisturbed, numbers):
     spec, marker = fault("waits", **LARGE)
     with_server = lost.endswith("server")
-    execution = how(actors=2, checkpoint_seconds=0 if with_server else 1000)
+    execution = execution_for(actors=2, checkpoint_seconds=0 if with_server else 1000)
     events, go = [], marker.with_name("go")
     with (
         nodes(2) as two,

@@ -9,6 +9,7 @@ import torch
 from fedgps_ray.cluster import crew as crews
 from fedgps_ray.cluster.dispatch import Dispatcher, share
 from fedgps_ray.cluster.parcels import Parcel
+from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.cluster.pool import RayPool
 from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.rounds.loop import Snapshot, run
@@ -64,10 +65,10 @@ def spilled_bytes():
 
 @pytest.mark.parametrize("method", ["idle_fedgps", "idle_fedgps_cf"])
 def test_large_memories_of_many_clients_spill_instead_of_failing(
-    method, two, on_crew, big_spec, how, in_process, numbers
+    method, two, on_crew, big_spec, execution_for, in_process, numbers
 ):
     spec, spilled, rows = big_spec(method), [], []
-    for event in on_crew(two, spec, how(actors=2)):
+    for event in on_crew(two, spec, execution_for(actors=2)):
         rows += [event] if isinstance(event, dict) else []
         spilled.append(spilled_bytes())
     assert numbers(rows) == numbers(in_process(spec))
@@ -77,7 +78,7 @@ def test_large_memories_of_many_clients_spill_instead_of_failing(
 
 def test_memories_borrow_the_model_they_received(two, big_spec):
     worker = Worker(prepare(big_spec("idle_fedgps_cf"), NO_SOURCE))
-    dispatcher = Dispatcher(two.clients, share(worker.setup), "cpu", hang_seconds=60)
+    dispatcher = Dispatcher(two.clients, share(worker.setup), "cpu", POLICY)
     dispatcher.wait_ready()
     pool = RayPool(worker.setup, dispatcher)
     state = worker.spec.method.init(worker.initial(), worker.cohort())

@@ -11,14 +11,14 @@ import torch
 from ray.util.placement_group import placement_group, remove_placement_group
 
 from fedgps_ray.cluster import crew as crews
-from fedgps_ray.cluster.client import device_for
+from fedgps_ray.cluster.actors import device_for
 from fedgps_ray.cluster.parcels import open_parcel, wrap
 from fedgps_ray.cluster.session import capacity, num_actors
 from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.errors import UserError
 from fedgps_ray.methods.fedgps import Message
 from fedgps_ray.results.store import TrialStore
-from fedgps_ray.rounds.worker import Asked, Worker, moved_to, prepare
+from fedgps_ray.rounds.worker import Asked, moved_to, prepare
 from fedgps_ray.spec import ExecutionSpec
 from fedgps_ray.tensors import Params
 
@@ -35,7 +35,7 @@ def share(**changes):
 
 
 def facts_of(clients):
-    return ray.get([client.facts.remote() for client in clients])
+    return ray.get([client.control.remote("facts") for client in clients])
 
 
 # --- shares of GPUs ------------------------------------------------------------------------------
@@ -56,8 +56,8 @@ def test_another_fifth_has_to_wait(ten):
         remove_placement_group(group)
 
 
-def test_actor_without_a_share_sees_no_gpu(shared_cluster, how):
-    execution = how(actors=1, client_cpus=0.5)
+def test_actor_without_a_share_sees_no_gpu(shared_cluster, execution_for):
+    execution = execution_for(actors=1, client_cpus=0.5)
     with crews.start(execution, clients=5, per_round=3) as started:
         (facts,) = facts_of(started.clients)
     assert (facts["gpus"], facts["visible_gpus"]) == ([], "")
@@ -120,8 +120,8 @@ def test_share_of_a_gpu_means_cuda_where_there_is_one(monkeypatch):
 
 
 @no_gpu
-def test_share_of_a_gpu_that_pytorch_cannot_use_is_told(tiny_spec, follow, how):
-    trial = follow(tiny_spec("fedavg"), actors=1, execution=how(device="auto"))
+def test_share_of_a_gpu_that_pytorch_cannot_use_is_told(tiny_spec, follow, execution_for):
+    trial = follow(tiny_spec("fedavg"), actors=1, execution=execution_for(device="auto"))
     with pytest.raises(UserError, match="given a share of a GPU, but PyTorch finds none") as error:
         list(trial)
     assert type(error.value) is UserError, "without Ray's traceback around it"
@@ -139,8 +139,8 @@ def test_what_an_actor_opens_can_go_to_any_device():
 # --- one client an actor -------------------------------------------------------------------------
 
 
-def test_actor_is_its_client(tiny_spec, on_actors, how, dispatchers):
-    spec, execution = tiny_spec("fedavg"), how()
+def test_actor_is_its_client(tiny_spec, on_actors, execution_for, dispatchers):
+    spec, execution = tiny_spec("fedavg"), execution_for()
     list(on_actors(spec, actors=5, execution=execution))
     facts = facts_of(seat.handle for seat in dispatchers[-1].seats)
     assert [fact["name"] for fact in facts] == [f"client-{i}" for i in range(5)]
@@ -157,8 +157,7 @@ def test_actor_is_its_client(tiny_spec, on_actors, how, dispatchers):
 def ask(tiny_spec, make_pool):
     """Put a question to every client of a trial whose data set is 600 KB."""
     data = {"name": "synthetic", "image_size": 10, "train_size": 2000, "test_size": 50}
-    worker = Worker(prepare(tiny_spec("fedavg", dataset=data), NO_SOURCE))
-    pool = make_pool(worker)
+    pool = make_pool(prepare(tiny_spec("fedavg", dataset=data), NO_SOURCE))
     return lambda question: pool.ask(Asked(0, question, None), {})
 
 
@@ -173,7 +172,7 @@ def test_data_set_is_mapped_from_the_object_store(ask):
     def where(local, memory, sent):
         """Return what is mapped at the addresses of the training images and of the own index."""
         here = []
-        for tensor in (local.data.images.pixels, local.data.images.labels, local.data.index):
+        for tensor in (local.data.examples.pixels, local.data.examples.labels, local.data.index):
             for line in Path("/proc/self/maps").read_text().splitlines():
                 span, *_, name = line.split(maxsplit=5)
                 first, last = (int(end, 16) for end in span.split("-"))

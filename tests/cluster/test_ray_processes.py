@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 import pytest
 
-from fedgps_ray.results.store import read_trial
+from fedgps_ray.results.read import read_trial
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -64,6 +64,7 @@ def start(environment):
             text=True,
             start_new_session=True,
             umask=0o022,
+            preexec_fn=hear_ctrl_c,
         )
         started.append(process)
         return Run(process, out)
@@ -76,20 +77,25 @@ def start(environment):
             os.kill(pid, signal.SIGKILL)
 
 
+def hear_ctrl_c():
+    """Let SIGINT end the process: one started by a shell's background job would ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def run_command(out, *more):
     return ["run", *TRIAL, "--out", str(out), *more]
 
 
 def stats():
     """Return (process, parent, session, state) of everything that runs."""
-    found = []
+    processes = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             rest = path.read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        found.append((int(path.parent.name), int(rest[1]), int(rest[3]), rest[0]))
-    return found
+        processes.append((int(path.parent.name), int(rest[1]), int(rest[3]), rest[0]))
+    return processes
 
 
 def descendants(session):
@@ -104,15 +110,15 @@ def actors_of(session, kind="(Client|Server)"):
 
 def actors_named(session, kind):
     """Return the session's processes that are actors of a kind."""
-    found = set()
+    pids = set()
     for pid in descendants(session):
         try:
             title = Path(f"/proc/{pid}/cmdline").read_text()
         except (FileNotFoundError, ProcessLookupError):
             continue
         if re.match(f"ray::{kind}", title):
-            found.add(pid)
-    return found
+            pids.add(pid)
+    return pids
 
 
 def printed_hash(text):
@@ -295,9 +301,9 @@ def guarded_cluster(tmp_path, environment):
 
 
 def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
 
 
 def answers(address):

@@ -9,7 +9,7 @@ import pytest
 
 from fedgps_ray.errors import UserError
 from fedgps_ray.sweep import launch
-from fedgps_ray.sweep.drive import Job, drive
+from fedgps_ray.sweep.drive import SweepPlan, drive
 from fedgps_ray.sweep.launch import Stopping
 from fedgps_ray.sweep.ledger import Ledger
 from fedgps_ray.sweep.observe import observe, standing
@@ -26,13 +26,15 @@ def two_cpus(own_cluster):
 
 
 @pytest.fixture
-def sweep(two_cpus, how, new_screen, ends, tmp_path):
+def sweep(two_cpus, execution_for, new_screen, ends, tmp_path):
     """Run a sweep and return its state, the ends of its trials, and what was said."""
 
     def run(specs, folder="sweep", execution=None, **options):
         ledger, screen = Ledger(tmp_path / folder, specs), new_screen()
-        job = Job("tiny", ledger, how(out=ledger.folder, **(execution or {})), {}, **options)
-        return drive(job, screen), ends(ledger), screen
+        plan = SweepPlan(
+            "tiny", ledger, execution_for(out=ledger.folder, **(execution or {})), {}, **options
+        )
+        return drive(plan, screen), ends(ledger), screen
 
     return run
 
@@ -65,10 +67,10 @@ def test_only_what_is_missing_is_run(sweep, grid, tmp_path):
 def test_failed_cell_ends_alone_and_is_run_again_when_asked(sweep, fault, grid):
     bad, _ = fault("raises", model="mlp")
     specs = [bad, *grid(["fedavg", "fedprox"], [0])]
-    state, found, screen = sweep(specs)
+    state, ended, screen = sweep(specs)
     assert (state.finished, state.failed, state.left) == (2, 1, 0)
     assert "the dog ate the gradient" in state.failures[bad.trial_id]
-    assert found[bad.trial_id][0] == "failed"
+    assert ended[bad.trial_id][0] == "failed"
     assert any("failed: client 2 failed in round 2" in event for event in screen.events)
     assert sweep(specs)[2].started == 0
     assert sweep(specs, again=True)[2].events[-1].startswith("raises (")
@@ -89,9 +91,9 @@ def test_dead_trial_continues_from_its_checkpoint(
             go.touch()
 
     monkeypatch.setattr(Tracker, "look", look_and_kill)
-    state, found, screen = sweep([spec], execution={"checkpoint_seconds": 0})
+    state, ended, screen = sweep([spec], execution={"checkpoint_seconds": 0})
     assert (state.finished, state.failed) == (1, 0)
-    assert found[spec.trial_id] == ("finished", undisturbed()[-1][1])
+    assert ended[spec.trial_id] == ("finished", undisturbed()[-1][1])
     assert any("starts again from its checkpoint" in event for event in screen.events)
 
 
@@ -100,12 +102,12 @@ def processes_named():
     """Return the processes whose title begins with a name."""
 
     def find(name):
-        found = []
+        pids = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 if path.read_text().startswith(name):
-                    found.append(int(path.parent.name))
-        return found
+                    pids.append(int(path.parent.name))
+        return pids
 
     return find
 
@@ -122,8 +124,8 @@ def test_tune_that_gives_up_is_started_again(sweep, grid, monkeypatch, expected)
         fit(*arguments)
 
     monkeypatch.setattr(launch, "_fit", give_up_first)
-    _, found, screen = sweep(specs)
-    assert found == expected(specs)
+    _, ended, screen = sweep(specs)
+    assert ended == expected(specs)
     assert any("Tune gave up" in event for event in screen.events)
     assert any("1 trials were lost" in event for event in screen.events)
 
@@ -154,8 +156,8 @@ def test_search_stops_trials_without_promise_and_leaves_them_stopped(sweep, tiny
         tiny_spec("fedavg", model="mlp", rounds=40, sampling_rate=1.0, optimizer={"lr": rate})
         for rate in rates
     ]
-    state, found, _ = sweep(specs, stopping=Stopping("asha", "accuracy"))
-    statuses = [found[spec.trial_id][0] for spec in specs]
+    state, ended, _ = sweep(specs, stopping=Stopping("asha", "accuracy"))
+    statuses = [ended[spec.trial_id][0] for spec in specs]
     assert statuses[0] == "finished"
     assert set(statuses) <= {"finished", "stopped"}
     assert (state.finished, state.left) == (4, 0)

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedgps_ray.data.batches import PLAIN_BATCH, Batches, Draws, Surrogate, images
+from fedgps_ray.data.arrays import Treatment, from_arrays
+from fedgps_ray.data.batches import PLAIN_BATCH, Batches, Draws, Surrogate, examples, images
+from fedgps_ray.errors import UserError
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 DOUBLE = (torch.device("cpu"), torch.float64)
@@ -333,3 +335,62 @@ def test_equal_generators_draw_equal_surrogate_batches():
 def test_the_whole_surrogate_set_comes_in_order_and_plain():
     batches = list(Surrogate(numbered(250, "crop_flip"), 10, np.random.default_rng(0)).plain())
     assert [number for batch in batches for number in numbers(batch.x)] == list(range(250))
+
+
+# --- features, tokens and images in floats
+
+
+def dataset(x, layout=None):
+    y = np.arange(len(x)) % 2
+    given = {"x_train": x, "y_train": y, "x_test": x[:2], "y_test": y[:2]}
+    return from_arrays(given, "own", Treatment(layout))
+
+
+def test_features_are_standardised_column_by_column():  # 1 3: mean 2, deviation 1; 5 5: only 0
+    some = examples(dataset(np.array([[1.0, 5.0], [3.0, 5.0]])), "train", "none", DOUBLE)
+    batch = Batches(some, torch.tensor([1, 0, 1])).batch(0)
+    assert batch.x.tolist() == [[1.0, 0.0], [-1.0, 0.0], [1.0, 0.0]]
+    assert (batch.x.dtype, batch.y.tolist()) == (torch.float64, [1, 0, 1])
+    assert some.take(torch.tensor([0])).tolist() == [[-1.0, 0.0]]  # taking changes nothing
+
+
+@pytest.mark.parametrize("sort", [np.int32, np.int64])
+def test_tokens_stay_whole_numbers(sort):
+    tokens = np.array([[4, 0, 9], [1, 2, 3]], sort)
+    some = examples(dataset(tokens), "test", "none", DOUBLE)
+    (batch,) = Batches(some, torch.arange(2)).plain()
+    assert (batch.x.tolist(), batch.x.dtype) == (tokens.tolist(), torch.int64)
+
+
+def test_float_images_are_standardised_and_have_their_channels_first():
+    x = np.array([1.0, 3.0]).repeat(75).reshape(2, 5, 5, 3)
+    batch = Batches(examples(dataset(x), "train", "none", DOUBLE), torch.arange(2)).batch(0)
+    assert batch.x.shape == (2, 3, 5, 5)
+    assert (batch.x[0] == -1).all()
+    assert (batch.x[1] == 1).all()
+
+
+@pytest.mark.parametrize("augment", ["flip_crop", "crop", "crop_flip"])
+def test_float_images_are_augmented_as_bytes_are(augment):
+    pixels = random_pixels(6, (8, 8, 3))
+    same = (0.0,) * 3, (1 / 255,) * 3  # v / 255 / (1 / 255) = v
+    one = images(pixels, np.arange(6), same, augment, DOUBLE)
+    plain = (0.0,) * 3, (1.0,) * 3
+    other = images(pixels.astype(np.float32), np.arange(6), plain, augment, DOUBLE)
+    index, draws = torch.arange(6), one.draw(np.random.default_rng(0), 6)
+    torch.testing.assert_close(one.take(index, draws), other.take(index, draws))
+
+
+def test_shuffled_features_come_once_an_epoch_without_draws():
+    some = examples(dataset(np.arange(10.0)[:, None]), "train", "none", DOUBLE)
+    rng, untouched = np.random.default_rng(0), np.random.default_rng(1)
+    batches = [*Batches(some, torch.arange(10), 4, rng, untouched).shuffled(2)]
+    assert [len(batch.y) for batch in batches] == [4, 4, 2] * 2
+    seen = torch.cat([batch.x for batch in batches[:3]]).flatten()
+    assert seen.sort().values.tolist() == some.take(torch.arange(10)).flatten().tolist()
+    assert untouched.random() == np.random.default_rng(1).random()
+
+
+def test_only_images_are_augmented():
+    with pytest.raises(UserError, match="augment crop is for images, the data set holds features"):
+        examples(dataset(np.zeros((2, 3))), "train", "crop", DOUBLE)

@@ -11,20 +11,26 @@ import numpy as np
 import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
+from fedgps_ray.data.arrays import colours
 from fedgps_ray.data.datasets import (
     DATASETS,
     DatasetSpec,
+    Emnist,
+    HuggingFace,
+    ImageFolder,
+    Leaf,
     Named,
     Npz,
     Source,
     Synthetic,
-    colours,
     load,
     locate,
     npz_spec,
     parse,
 )
 from fedgps_ray.errors import UserError
+
+SHA = "0" * 64
 
 
 def refused(words):
@@ -47,11 +53,18 @@ def test_names_and_tables_become_specs():
     assert parse({"name": "synthetic", "num_classes": 20}) == Synthetic(num_classes=20)
     assert parse({"name": "npz", "file": "a.npz", "sha256": "0" * 64}) == Npz("a.npz", "0" * 64)
     assert parse(Named("svhn")) == Named("svhn")
+    assert parse("torchvision.datasets:FashionMNIST") == Named("fashion_mnist")
+    assert parse({"name": "torchvision.datasets:EMNIST", "split": "letters"}) == Emnist(
+        split="letters"
+    )
 
 
 def test_every_listed_name_can_be_parsed_and_is_explained():
-    for name in set(DATASETS) - {"npz"}:
+    own = {"npz", "arrays", "leaf", "image_folder", "hugging_face"}
+    for name in set(DATASETS) - own:
         assert parse(name).name == name
+    for name in own:
+        assert parse({"name": name, "file": "mine", "sha256": "0" * 64}).name == name
     assert all(line and "\n" not in line for line in DATASETS.values())
 
 
@@ -59,7 +72,25 @@ def test_every_listed_name_can_be_parsed_and_is_explained():
     ("value", "words"),
     [
         ("digit", "unknown data set 'digit'. Did you mean 'digits'? Known: digits, synthetic,"),
-        ("npz", "data set 'npz' is given by the path of its file, such as images.npz"),
+        ("npz", "data set 'npz' is given by its path, such as my_data.npz or my_folder/"),
+        ("leaf", "data set 'leaf' is given by its path, such as my_data.npz or my_folder/"),
+        (
+            "torchvision.datasets:Fashion",
+            "unknown class of torchvision.datasets that can be read 'Fashion'."
+            " Did you mean 'FashionMNIST'?",
+        ),
+        (
+            {"name": "emnist", "split": "all"},
+            "data set 'emnist': split: Input should be 'balanced'",
+        ),
+        (
+            {"name": "npz", "file": "a.npz", "sha256": "0" * 64, "layout": "whc"},
+            "data set 'npz': layout: Input should be 'hw', 'hwc', 'chw', 'features' or 'tokens'",
+        ),
+        (
+            {"name": "npz", "file": "a.npz", "sha256": "0" * 64, "shape": "28,28"},
+            "data set 'npz': shape: String should match pattern",
+        ),
         (3, "a data set is a name, or a table with a name and settings; got 3"),
         ({"seed": 1}, "a data set is a name, or a table with a name and settings; got {'seed': 1}"),
         ({"name": "digits", "seed": 1}, "unknown digits setting 'seed'. Known: name"),
@@ -102,8 +133,40 @@ def test_synthetic_settings_out_of_range_are_refused(field, value):
 
 def test_specs_are_told_apart_by_name_and_survive_json():
     adapter = TypeAdapter(Annotated[DatasetSpec, Field(discriminator="name")])
-    for spec in (Named("digits"), Synthetic(seed=3), Npz("a.npz", "0" * 64)):
+    specs = [
+        Named("digits"),
+        Emnist(split="letters"),
+        Synthetic(seed=3),
+        Npz("a.npz", SHA),
+        Npz("a.npz", SHA, layout="chw", shape="3x8x8"),
+        Leaf("folder", SHA, standardise=False),
+        HuggingFace("folder", SHA, x="a, b", client="writer"),
+        ImageFolder("folder", SHA, size=32),
+    ]
+    for spec in specs:
         assert adapter.validate_json(adapter.dump_json(spec)) == spec
+
+
+def test_options_that_are_not_used_are_not_part_of_a_spec():
+    adapter = TypeAdapter(DatasetSpec)
+    assert adapter.dump_python(Npz("a.npz", SHA)) == {
+        "name": "npz",
+        "file": "a.npz",
+        "sha256": SHA,
+    }
+    assert adapter.dump_python(ImageFolder("a", SHA, size=8))["size"] == 8
+
+
+def test_a_spec_without_a_reader_is_an_error():
+    class Unheard:
+        name = "unheard"
+
+    with pytest.raises(AssertionError, match="Unheard"):
+        load(Unheard())
+    named = Named("svhn")
+    object.__setattr__(named, "name", "unheard")
+    with pytest.raises(AssertionError, match="unheard"):
+        load(named)
 
 
 def test_importing_the_module_loads_no_heavy_library():
@@ -148,13 +211,19 @@ def test_digits_are_all_there(digits):
     assert (digits.num_classes, digits.augment) == (10, "none")
 
 
-def test_digit_values_are_stretched_to_bytes(digits):
-    from sklearn.datasets import load_digits
+def test_digits_are_those_of_scikit_learn_stretched_to_bytes(digits):
+    bunch = pytest.importorskip("sklearn.datasets").load_digits()
+    expected = np.rint(bunch.images * 255 / 16).astype(np.uint8)  # 1 -> 16, 15 -> 239, 16 -> 255
+    theirs = {(x.tobytes(), y) for x, y in zip(expected, bunch.target, strict=True)}
+    images = np.concatenate([digits.x_train, digits.x_test])
+    labels = np.concatenate([digits.y_train, digits.y_test])
+    assert {(x.tobytes(), y) for x, y in zip(images, labels, strict=True)} == theirs
 
-    expected = np.rint(load_digits().images * 255 / 16)  # 1 -> 16, 15 -> 239, 16 -> 255
-    both = np.concatenate([digits.x_train, digits.x_test])
-    assert both.astype(int).sum() == expected.sum()
-    assert {16, 239, 255} <= set(np.unique(both)) <= set(np.unique(expected))
+
+def test_digits_are_the_same_bits_as_ever(digits):
+    sha256 = hashlib.sha256(b"".join(array.tobytes() for array in digits[:4])).hexdigest()
+    assert sha256 == "5cc7d399dc36b950fac9d6ab630d4892d70f487f2f2617e5e48204074721e4c1"
+    assert (digits.mean, digits.std) == ((0.30485778514606954,), (0.37586958845546775,))
 
 
 def test_digits_are_split_evenly_and_always_alike(digits):

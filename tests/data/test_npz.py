@@ -3,8 +3,10 @@ import zipfile
 
 import numpy as np
 import pytest
+from numpy.lib import format as npy
 
-from fedgps_ray.data.npz import named_arrays, read
+from fedgps_ray.data import memory
+from fedgps_ray.data.npz import named_arrays, read, read_folder
 from fedgps_ray.errors import UserError
 
 
@@ -29,105 +31,40 @@ def written(folder, **changes):
     return folder / "own.npz"
 
 
-def stored_alike(found, stored):
-    return found.flags.c_contiguous and np.array_equal(found, stored)
+def as_folder(folder, **changes):
+    for key, value in arrays(**changes).items():
+        np.save(folder / f"{key}.npy", value)
+    return folder
 
 
-def test_images_with_channels_last_are_taken_as_they_are(tmp_path):
-    data = read(written(tmp_path, y_train=np.array([0, 1, 2, 0], np.uint8)))
-    assert stored_alike(data.x_train, arrays()["x_train"])
-    assert stored_alike(data.x_test, arrays()["x_test"])
-    assert (data.y_train.tolist(), data.y_train.dtype) == ([0, 1, 2, 0], np.int64)
-    assert (data.y_test.tolist(), data.class_names) == ([2, 1], ("0", "1", "2"))
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_arrays_come_out_as_they_were_stored(tmp_path, save):
+    stored = arrays(x_train=np.asfortranarray(arrays()["x_train"]), classes=np.array(["a", "b"]))
+    save(tmp_path / "own.npz", other=np.zeros(3), **stored)
+    for key, value in (found := read(tmp_path / "own.npz")).items():
+        assert np.array_equal(value, stored[key])
+        assert value.dtype == stored[key].dtype
+    assert set(found) == set(stored)
 
 
-@pytest.mark.parametrize("axis", [1, 3])
-@pytest.mark.parametrize("channels", [1, 3])
-def test_both_places_of_the_channels_give_the_same_images(tmp_path, axis, channels):
-    images = np.arange(4 * 20 * channels, dtype=np.uint8).reshape(4, 4, 5, channels)
-    stored = np.moveaxis(images, 3, axis)
-    data = read(written(tmp_path, x_train=stored, x_test=stored[:2]))
-    assert stored_alike(data.x_train, images)
-    assert stored_alike(data.x_test, images[:2])
+def test_optional_arrays_may_be_absent_and_others_are_left_alone(tmp_path):
+    path = written(tmp_path)
+    found = named_arrays(path, ("y_test",), optional=("classes", "y_train"))
+    assert {key: value.tolist() for key, value in found.items()} == {
+        "y_test": [2, 1],
+        "y_train": [0, 1, 2, 0],
+    }
 
 
-@pytest.mark.parametrize("shape", [(4, 8, 9, 2), (4, 2, 8, 9), (4, 3, 8, 3), (4, 1, 8, 3)])
-def test_in_doubt_the_channels_are_last(tmp_path, shape):
-    stored = np.zeros(shape, np.uint8)
-    assert read(written(tmp_path, x_train=stored, x_test=stored[:2])).x_train.shape == shape
+def test_a_missing_array_is_named(tmp_path):
+    with refused("has no array 'y_test'; it has: x_train, y_train, x_test"):
+        read(written(tmp_path, y_test=None))
 
 
-def test_grey_images_may_go_without_channels(tmp_path):
-    grey = arrays()["x_train"][..., 0]
-    data = read(written(tmp_path, x_train=grey, x_test=grey[:2]))
-    assert stored_alike(data.x_train, grey[..., None])
-
-
-def test_images_stored_column_by_column_are_put_in_order(tmp_path):
-    stored = np.asfortranarray(arrays()["x_train"])
-    data = read(written(tmp_path, x_train=stored))
-    assert stored_alike(data.x_train, arrays()["x_train"])
-
-
-def test_names_of_classes_count_the_classes(tmp_path):
-    data = read(written(tmp_path, classes=np.array(["cat", "dog", "eel", "fox"])))
-    assert data.class_names == ("cat", "dog", "eel", "fox")
-
-
-IMAGES = np.zeros((4, 4, 5, 3), np.uint8)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"y_test": None}, "has no array 'y_test'; it has: x_train, y_train, x_test"),
-        ({"x_train": IMAGES / 2}, "x_train has type float64, expected uint8 (0 to 255)"),
-        ({"x_test": IMAGES[0, 0]}, "x_test has shape (5, 3), expected (number, height, width)"),
-        ({"x_test": IMAGES[None]}, "or (number, height, width, channels)"),
-        (
-            {"x_train": IMAGES[:0], "y_train": np.array([], int)},
-            "x_train has shape (0, 4, 5, 3), expected at least one image",
-        ),
-        ({"y_train": np.ones(4)}, "y_train has type float64, expected whole numbers"),
-        (
-            {"y_train": np.array([0, 1])},
-            "y_train has shape (2,), expected (4,): one label for each image of x_train",
-        ),
-        ({"y_test": np.array([[2], [1]])}, "y_test has shape (2, 1), expected (2,)"),
-        ({"y_train": np.array([0, -1, 2, 0])}, "y_train has the label -1, expected 0 and above"),
-        (
-            {"x_test": IMAGES[:2, :3]},
-            "x_test has images of (3, 5, 3), expected (4, 5, 3) as in x_train",
-        ),
-        (
-            {"y_test": np.array([3, 0])},
-            "y_test has the label 3, expected 0 to 2"
-            " (y_train has 3 different labels, counted from 0 without gaps)",
-        ),
-        (
-            {"y_train": np.array([1, 2, 3, 1])},
-            "y_train has the label 3, expected 0 to 2"
-            " (y_train has 3 different labels, counted from 0 without gaps)",
-        ),
-        (
-            {"classes": np.array(["cat", "dog"])},
-            "y_train has the label 2, expected 0 to 1 (one for each name in classes)",
-        ),
-        (
-            {"classes": np.array([1, 2, 3])},
-            "classes has type int64 and shape (3,), expected a list of names",
-        ),
-        (
-            {"x_train": np.array([None, 1], object)},
-            "x_train cannot be read, expected a plain array: Object arrays cannot be loaded",
-        ),
-    ],
-)
-def test_what_is_wrong_with_a_file_is_said(tmp_path, changes, words):
-    path = written(tmp_path, **changes)
-    with refused(words) as caught:
+def test_python_objects_are_refused(tmp_path):
+    path = written(tmp_path, x_train=np.array([None, 1], object))
+    with refused(f"{path}: x_train cannot be read, expected a plain array: it holds Python"):
         read(path)
-    assert str(caught.value).startswith(str(path))
 
 
 def as_text(path):
@@ -172,10 +109,75 @@ def test_an_absent_file_is_refused(tmp_path):
         read(path)
 
 
-def test_optional_arrays_may_be_absent_and_others_are_left_alone(tmp_path):
-    path = written(tmp_path)
-    found = named_arrays(path, ("y_test",), optional=("classes", "y_train"))
+def test_a_member_that_is_no_array_is_refused(tmp_path):
+    path = written(tmp_path, x_train=None)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("x_train.npy", "no array")
+    with refused(f"{path}: x_train cannot be read, expected a plain array"):
+        read(path)
+
+
+# --- claims that would exhaust the memory
+
+
+def claim(stream, shape):
+    npy.write_array_header_1_0(stream, {"descr": "|u1", "fortran_order": False, "shape": shape})
+
+
+def test_a_header_that_claims_a_terabyte_is_refused(tmp_path):
+    path = written(tmp_path, x_train=None)
+    with zipfile.ZipFile(path, "a") as archive, archive.open("x_train.npy", "w") as stream:
+        claim(stream, (10**6, 1000, 1000))
+        stream.write(b"\0" * 100)
+    with refused(f"{path}: x_train cannot be read, expected a plain array: it claims 1,000,000,0"):
+        read(path)
+
+
+def test_a_compressed_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+    path = tmp_path / "own.npz"
+    np.savez_compressed(path, **arrays(x_train=np.zeros((4, 1000, 1000), np.uint8)))
+    assert path.stat().st_size < 10_000
+    monkeypatch.setattr(memory, "free_bytes", lambda: 4_000_000)
+    monkeypatch.setattr(npy, "read_array", lambda *_, **__: pytest.fail("was unpacked"))
+    with refused(f"{path}: its arrays take 0.0 GB, this machine has 0.0 GB of memory free"):
+        read(path)
+
+
+def test_free_memory_is_that_of_the_machine_or_of_the_container(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "CONTAINER_LIMIT", tmp_path / "max")
+    assert memory.free_bytes() > 10**8  # all the machine has
+    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable: 3 kB\n")
+    (tmp_path / "max").write_text("max\n")
+    assert memory.free_bytes() == 3 * 1024
+    (tmp_path / "max").write_text("2000\n")
+    assert memory.free_bytes() == 2000
+    memory.check_room("own", 1600)
+    with refused("own: its arrays take"):
+        memory.check_room("own", 1601)
+
+
+# --- folders of .npy files
+
+
+def test_a_folder_of_arrays_is_mapped_into_memory(tmp_path):
+    found = read_folder(as_folder(tmp_path, client_train=np.array(["b", "a", "a", "b"])))
     assert {key: value.tolist() for key, value in found.items()} == {
-        "y_test": [2, 1],
-        "y_train": [0, 1, 2, 0],
+        key: value.tolist() for key, value in arrays(client_train=found["client_train"]).items()
     }
+    assert isinstance(found["x_train"].base, np.memmap)
+    assert not found["x_train"].flags.writeable
+
+
+def test_what_is_wrong_with_a_folder_is_said(tmp_path):
+    as_folder(tmp_path)
+    np.save(tmp_path / "x_test.npy", np.array([None]), allow_pickle=True)
+    with refused(f"{tmp_path}: x_test cannot be read, expected a plain array: it holds Python"):
+        read_folder(tmp_path)
+    with (tmp_path / "x_test.npy").open("wb") as stream:
+        claim(stream, (10**12,))
+    with refused(f"{tmp_path}: x_test cannot be read, expected a plain array: it claims 1,000,000"):
+        read_folder(tmp_path)
+    (tmp_path / "x_test.npy").unlink()
+    with refused(f"{tmp_path} has no array 'x_test'; it has: x_train, y_test, y_train"):
+        read_folder(tmp_path)

@@ -15,6 +15,7 @@ from fedgps_ray.data.partition import (
     Classes,
     Dirichlet,
     Iid,
+    Natural,
     class_counts,
     divide,
     index_sha256,
@@ -409,3 +410,45 @@ def test_client_without_sample():  # clients 0, 2, 4 share the two samples of cl
 def test_wrong_settings_are_named(kind, settings, message):
     with pytest.raises(ValidationError, match=message):
         kind(**settings)
+
+
+# --- whose samples they are, as the data set says
+
+OWNERS = np.array([2, 0, 2, 1, 0, 2, 3])  # sizes 2, 1, 3, 1
+
+
+def natural(clients, **options):
+    shared = split(np.zeros(7, np.int64), clients, Natural(**options), 0, OWNERS)
+    return [part.tolist() for part in shared.parts]
+
+
+def test_natural_clients_hold_what_the_data_set_says():
+    assert natural(4) == [[1, 4], [3], [0, 2, 5], [6]]
+
+
+def test_natural_clients_can_be_chosen():
+    assert natural(2, choose="first") == [[1, 4], [3]]
+    assert natural(2, choose="largest") == [[1, 4], [0, 2, 5]]  # still in the order of names
+    assert natural(3, choose="largest") == [[1, 4], [3], [0, 2, 5]]  # the first of equal ones
+    assert natural(2, min_size=2) == [[1, 4], [0, 2, 5]]
+    assert natural(1, min_size=2, choose="largest") == [[0, 2, 5]]
+
+
+def test_natural_needs_the_right_number_of_clients():
+    words = "the data set names 4 clients, got clients = 3: use 4, or fewer with choose = "
+    with pytest.raises(UserError, match=words):
+        natural(3)
+    with pytest.raises(UserError, match="the data set names 4 clients, got clients = 5: use 4"):
+        natural(5, choose="largest")
+    with pytest.raises(UserError, match="names 2 clients with at least 2 samples, got clients = 4"):
+        natural(4, min_size=2)
+
+
+def test_natural_needs_a_data_set_that_names_clients():
+    with pytest.raises(UserError, match="natural needs a data set that says whose samples they"):
+        split(np.zeros(7, np.int64), 2, Natural(), 0)
+
+
+def test_natural_is_the_same_for_every_seed():
+    one, other = (split(OWNERS, 4, Natural(), seed, OWNERS) for seed in (0, 1))
+    assert index_sha256(one.parts) == index_sha256(other.parts)

@@ -192,7 +192,7 @@ def test_a_labelled_file_is_read(tmp_path):
         ({"x": IMAGES, "y": LABELS / 2}, ": y has type float64, expected whole numbers"),
         (
             {"x": IMAGES, "y": LABELS[:2]},
-            ": y has shape (2,), expected (3,): one label for each image of x",
+            ": y has shape (2,), expected (3,): one label for each example of x",
         ),
         ({"x": IMAGES, "y": LABELS[:, None]}, ": y has shape (3, 1), expected (3,)"),
         ({"x": IMAGES, "y": LABELS - 1}, ": y has the label -1, expected 0 and above"),
@@ -202,7 +202,7 @@ def test_a_labelled_file_is_read(tmp_path):
         ),
         (
             {"x": IMAGES, "y": np.array([None, 1, 2], object)},
-            ": y cannot be read, expected a plain array: Object arrays cannot be loaded",
+            ": y cannot be read, expected a plain array: it holds Python objects",
         ),
     ],
 )

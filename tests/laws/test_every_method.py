@@ -16,15 +16,16 @@ import torch
 from fedgps_ray import methods
 from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.data.partition import class_counts
-from fedgps_ray.methods import METHODS
-from fedgps_ray.methods.base import Reply, Turn
+from fedgps_ray.methods import METHODS, about, title
+from fedgps_ray.methods.base import About, Turn
 from fedgps_ray.rounds.loop import Snapshot, run
-from fedgps_ray.rounds.pool import InProcess, Kept, Task
+from fedgps_ray.rounds.pool import NOTHING, InProcess, Kept
 from fedgps_ray.rounds.selection import schedule
 from fedgps_ray.rounds.trial import run_trial
-from fedgps_ray.rounds.worker import Asked, Worker, prepare
+from fedgps_ray.rounds.worker import Asked, Job, Worker, prepare
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 from fedgps_ray.tensors import all_finite, leaves
+from fedgps_ray.titles import TITLES
 
 ROUNDS = 3
 FASTER = {"ccvr": {"virtual_features": 20}}  # a quantity, not another way of working
@@ -119,19 +120,14 @@ class Watched:
         turn = Turn(t, tuple(self.worker.clients[k] for k in self.picked[t]), rng_of(t))
         messages = self.watch(list(self.method.send(self.state, turn)))
         self.check("send")
-        tasks = [
-            Task(client.id, message, self.kept.get(client.id))
+        jobs = [
+            Job(client.id, t, message, *self.kept.get(client.id, NOTHING))
             for client, message in zip(turn.clients, messages, strict=True)
         ]
-        returned = self.pool.start(t, tasks)()
+        replies = self.watch(self.pool.start(jobs)())
         self.check("work")
-        for one in returned:
-            self.kept[one.done.client] = Kept(*self.watch(tuple(one.kept)))
-        replies = [
-            Reply(client, one.done.upload)
-            for client, one in zip(turn.clients, returned, strict=True)
-        ]
-        self.watch(replies)
+        for reply in replies:
+            self.kept[reply.client.id] = Kept(reply.memory, reply.velocity)
         self.finish(turn, replies)
 
     def finish(self, turn, replies):
@@ -233,7 +229,13 @@ def test_what_a_method_tells_about_itself(name):
     kind = METHODS[name]
     assert (kind.__doc__ or "").strip()
     assert "__doc__" in vars(kind)  # its own words, not its parent's
-    assert all(kind.about)
+    assert isinstance(about(kind), About)
+
+
+@pytest.mark.parametrize("name", TITLES)
+def test_a_published_method_tells_all_and_has_its_published_name(name):
+    assert all(about(METHODS[name]))
+    assert title(METHODS[name]) == TITLES[name]
 
 
 def tree_of(path):

@@ -95,12 +95,6 @@ def test_two_clients_pool_to_the_moments_of_all(full):
     assert covariance.flatten().tolist() == [4.0]
 
 
-def test_means_contribute_an_outer_product():
-    told = [moments([(1.0, 0.0)], [0]), moments([(0.0, 1.0)], [0])]
-    _, covariance = pooled(told, 0)
-    assert covariance.tolist() == [[0.5, -0.5], [-0.5, 0.5]]
-
-
 def test_pooled_moments_are_those_of_the_pooled_features():
     generator = torch.Generator().manual_seed(0)
     z = torch.randn(40, 3, dtype=torch.float64, generator=generator) + 10
@@ -169,19 +163,6 @@ def test_class_of_one_example_is_drawn_as_that_example():
 
 
 # --- the refitted head --------------------------------------------------------------------------
-
-
-def test_one_step_of_the_refit():
-    # one example of class 0 with feature 2, head zero: p = 0.5, gradient (-1, 1) and (-0.5, 0.5)
-    how = {
-        "virtual_features": 4,
-        "calibration_epochs": 1,
-        "calibration_lr": 0.1,
-        "calibration_momentum": 0.0,
-        "calibration_weight_decay": 0.0,
-    }
-    server = Server(CCVR(**how), [([[2.0]], [0])])
-    assert server.deploy().weights.tolist() == pytest.approx([0.1, -0.1, 0.05, -0.05])
 
 
 def test_refit_takes_as_many_steps_as_there_are_batches_and_epochs():
@@ -263,13 +244,6 @@ def test_training_never_sees_the_refitted_head(quick, covariance):
     assert [f.row["loss"] for f in found] != [f.row["loss"] for f in plain]
 
 
-def test_no_calibration_steps_are_fedavg_also_when_tested(quick):
-    plain = quick(FedAvg(), optimizer={"lr": 0.001})
-    found = quick(CCVR(virtual_features=1, calibration_epochs=0))
-    for key in ("weights_sha256", "accuracy", "loss"):
-        assert [f.row[key] for f in found] == [f.row[key] for f in plain]
-
-
 # --- costs and settings -------------------------------------------------------------------------
 
 
@@ -286,11 +260,6 @@ def test_every_client_sends_its_moments_and_receives_the_model(quick, covariance
     assert up == pytest.approx(3 * 4 * numbers, rel=0.01)
     assert down == pytest.approx(3 * model, rel=0.01)
     assert [row["bytes_up"] for row in finished.clients] == [model] * len(finished.clients)
-
-
-def test_one_gradient_a_step(quick):
-    row = quick(CCVR(**QUICK), rounds=1)[0].row
-    assert row["gradient_evaluations"] == row["steps"]
 
 
 def test_head_is_found_in_the_layout(params):

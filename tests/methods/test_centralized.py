@@ -3,14 +3,12 @@ import torch.nn.functional as F
 
 from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.methods.centralized import Centralized
-from fedgps_ray.methods.fedavg import FedAvg
 from fedgps_ray.models import build, initialise
 from fedgps_ray.rounds.worker import Worker, prepare
 from fedgps_ray.seeds import stream
 from fedgps_ray.spec import trial_spec
 
 SGD = {"lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3}
-ALONE = {"clients": 1, "sampling_rate": 1.0, "partition": {"kind": "iid"}}
 
 
 def test_the_pooled_data_is_one_client(quick):
@@ -18,11 +16,6 @@ def test_the_pooled_data_is_one_client(quick):
     assert (spec.clients, spec.sampling_rate, spec.partition.kind) == (1, 1.0, "iid")
     finished = quick(Centralized(), rounds=1)[0]
     assert [(row["client"], row["samples"]) for row in finished.clients] == [(0, 150)]
-
-
-def test_it_is_fedavg_with_a_single_client(hashes):
-    assert hashes(Centralized()) == hashes(FedAvg(), **ALONE)
-    assert hashes(Centralized()) != hashes(FedAvg())
 
 
 def test_rounds_are_epochs_of_plain_sgd(quick, tiny):

@@ -41,21 +41,6 @@ def descent(client, params):
     return go
 
 
-def test_a_gentle_bowl(descent):
-    # 1 - 0.2 * 4 = 0.2 ; the first branch is always 1 / 4, the second is smaller:
-    # sqrt(1 + 0.1) * 0.2, then with ratio 1.0488088, sqrt(1 + 0.10488088) * 0.2097618
-    weights, rates, _ = descent(DeltaSGD(), bowl(4.0), 3)
-    assert rates == pytest.approx([0.2, 0.2097618, 0.2204875], abs=1e-7)
-    assert weights == pytest.approx([0.2, 0.0321906, 0.0038001], abs=1e-7)
-
-
-def test_a_steep_bowl(descent):
-    # 1 - 0.2 * 10 = -1 ; min(2 / 20 = 0.1, 0.2097618), ratio 0.5 ; w = 0 ; sqrt(1.05) * 0.1 > 0.1
-    weights, rates, _ = descent(DeltaSGD(), bowl(10.0), 2)
-    assert rates == pytest.approx([0.2, 0.1])
-    assert weights == pytest.approx([-1.0, 0.0])
-
-
 @pytest.mark.parametrize("gamma", [1.0, 2.0])
 @pytest.mark.parametrize("curvature", [1.0, 6.0, 30.0])
 def test_steps_stay_within_the_curvature_after_the_first(gamma, curvature, descent):
@@ -137,10 +122,6 @@ def test_single_images_at_a_batchnorm_without_variance(quick):
 def test_no_momentum_and_no_weight_decay():
     sgd = trial_spec(method="delta_sgd").optimizer
     assert (sgd.lr, sgd.momentum, sgd.weight_decay) == (0.2, 0.0, 0.0)
-
-
-def test_a_model_goes_each_way(traffic):
-    assert traffic(DeltaSGD()) == [1.0, 1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(("option", "value"), [("gamma", 0.0), ("delta", -0.1)])

@@ -46,30 +46,6 @@ def follow(monkeypatch):
     return use
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({}, (0.1414214, 0.0707107)),  # T g = (2, 2), norm 2.828427; 0.1 * (4, 2) / 2.828427
-        ({"eta": 0.2}, (0.1486594, 0.0884585)),  # T = (2.2, 1.2)
-        ({"adaptive": False}, (0.0447214, 0.0894427)),  # 0.1 * (1, 2) / 2.236068: FedSAM
-    ],
-)
-def test_ascent_of_one_tensor(options, expected):
-    everywhere = torch.ones(2, dtype=torch.bool)
-    shift = FedASAM(**options).ascent(vector(2.0, -1.0), vector(1.0, 2.0), everywhere)
-    assert shift.tolist() == pytest.approx(expected, abs=1e-7)
-
-
-def test_biases_are_not_scaled_and_the_norm_is_global(linear, follow):
-    # T g = (2 * 1, 3), norm 3.605551: 0.1 * (4, 3) / 3.605551
-    points = follow(lambda weight, bias: weight + 3 * bias)
-    local = linear(2.0, 5.0)
-    method = FedASAM()
-    method.work(local, Message(local.network.params()), None)
-    assert len(points) == 2
-    assert (points[1] - points[0]).tolist() == pytest.approx([0.1109400, 0.0832050], abs=1e-7)
-
-
 def test_momentum_and_weight_decay_see_the_second_gradient_only(linear, follow):
     # loss w^2 / 2, wd 0.5, momentum 0.9, lr 0.1: g1 = 1, ascent 0.1, G = 1.1 + 0.5 -> 0.84
     # then g1 = 0.84, ascent 0.1 * 0.84, G = 0.924 + 0.42, v = 1.44 + 1.344 = 2.784 -> 0.5616
@@ -126,12 +102,6 @@ def test_batches_of_one_example_with_batchnorm(quick):
     data = {"name": "synthetic", "image_size": 4, "train_size": 30, "test_size": 10}
     finished = quick(FedASAM(), dataset=data, clients=2, batch_size=1, rounds=1)
     assert finished[0].clients[0]["steps"] == finished[0].clients[0]["samples"]
-
-
-def test_two_gradients_a_step_and_the_traffic_of_fedavg(quick, traffic):
-    row = quick(FedASAM(), rounds=1)[0].row
-    assert row["gradient_evaluations"] == 2 * row["steps"]
-    assert traffic(FedASAM(), rounds=1) == pytest.approx([1.0] * 4, rel=0.01)
 
 
 def test_settings_are_those_of_the_paper():

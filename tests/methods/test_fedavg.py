@@ -37,19 +37,6 @@ def turn(*clients, round_index=0):
 # --- server ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("weighting", "weights", "buffer"),
-    [
-        ("samples", [4.0, 3.0], 17.5),  # (1*1 + 3*5)/4, (1*0 + 3*4)/4, (10 + 60)/4
-        ("uniform", [3.0, 2.0], 15.0),
-    ],
-)
-def test_the_mean_of_the_models_by_samples_or_by_heads(weighting, weights, buffer):
-    merged = FedAvg(weighting=weighting).merge(State(START), replies())
-    assert merged.params.weights.tolist() == weights
-    assert merged.params.buffers.tolist() == [buffer]
-
-
 def test_weighting_by_samples_is_the_default():
     assert FedAvg().shares([Client(0, (2, 3)), Client(1, (7,))]) == [5.0, 7.0]
 

@@ -2,7 +2,6 @@ import pytest
 import torch
 
 from fedgps_ray.errors import UserError
-from fedgps_ray.methods.fedavg import FedAvg
 from fedgps_ray.methods.fedavgm import FedAvgM
 from fedgps_ray.spec import trial_spec
 
@@ -17,32 +16,10 @@ def weights_after(method, client_means, params, reply, cohort):
     return seen, float(state.velocity)
 
 
-def test_nesterov_on_the_server(params, reply, cohort):
-    # d 1, v 1, 10 - (1 + 0.9) = 8.1 ; d 0.5, v 0.9 + 0.5 = 1.4, 8.1 - (0.5 + 0.9 * 1.4) = 6.34
-    seen, velocity = weights_after(FedAvgM(), [9.0, 7.6], params, reply, cohort)
-    assert seen == pytest.approx([8.1, 6.34])
-    assert velocity == pytest.approx(-1.4)
-
-
-def test_plain_momentum_on_the_server_is_not_damped(params, reply, cohort):
-    # v 1, 10 - 1 = 9 (damped, it would be 9.9) ; v 0.9 + 0.5 = 1.4, 9 - 1.4 = 7.6
-    seen, _ = weights_after(FedAvgM(nesterov=False), [9.0, 8.5], params, reply, cohort)
-    assert seen == pytest.approx([9.0, 7.6])
-
-
 def test_the_server_step_scales_the_move(params, reply, cohort):
     # 10 - 0.5 * 1.9
     seen, _ = weights_after(FedAvgM(server_lr=0.5), [9.0], params, reply, cohort)
     assert seen == pytest.approx([9.05])
-
-
-def test_running_statistics_are_averaged_not_extrapolated(params, reply, cohort):
-    # with the rule of the weights the variance would be 1 - 1.9 * 0.8 = -0.52
-    method = FedAvgM()
-    state = method.init(params(10.0, buffers=(1.0,)), cohort(1, 1, 10.0))
-    state = method.merge(state, [reply([-1.0], buffers=(0.2,))])
-    assert state.params.buffers.tolist() == [0.2]
-    assert state.velocity.shape == state.params.weights.shape
 
 
 def test_the_mean_update_is_weighted_by_samples(params, reply, cohort):
@@ -62,21 +39,12 @@ def test_merging_changes_nothing_in_place(params, reply, cohort):
     assert float(sent.upload.delta) == -1.0
 
 
-@pytest.mark.parametrize("nesterov", [True, False])
-def test_without_momentum_it_is_fedavg(nesterov, hashes):
-    assert hashes(FedAvgM(server_momentum=0.0, nesterov=nesterov)) == hashes(FedAvg())
-
-
 def test_without_updates_the_model_coasts(params, reply, cohort):
     # v 0.9, then 0.9 + 0.9 * 0 ... : d 0, v 0.9, step 0.9 * 0.9
     method = FedAvgM()
     state = method.init(params(0.0), cohort(1, 1, 0.0))._replace(velocity=torch.ones(1).double())
     state = method.merge(state, [reply([0.0])])
     assert float(state.params.weights) == pytest.approx(0.81)
-
-
-def test_a_model_goes_each_way(traffic):
-    assert traffic(FedAvgM()) == [1.0, 1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(

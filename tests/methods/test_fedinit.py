@@ -3,22 +3,10 @@ import pytest
 import torch
 
 from fedgps_ray.errors import UserError
-from fedgps_ray.methods.base import Reply, Turn
-from fedgps_ray.methods.fedavg import FedAvg, Message
-from fedgps_ray.methods.fedinit import FedInit, Memory, State
+from fedgps_ray.methods.base import Turn
+from fedgps_ray.methods.fedinit import FedInit, State
 from fedgps_ray.spec import trial_spec
 from fedgps_ray.training.local import Client
-
-
-class Sloped(FedInit):
-    """FedInit on a loss of slope (3, 2)."""
-
-    def gradient(self, local, message, memory):
-        def slope(local, batch):
-            local.network.grads.copy_(torch.tensor([3.0, 2.0]))
-            return torch.zeros(())
-
-        return slope
 
 
 def numbers(*values):
@@ -27,40 +15,6 @@ def numbers(*values):
 
 def turn(round_index, *ids):
     return Turn(round_index, tuple(Client(k, (1,)) for k in ids), np.random.default_rng(0))
-
-
-@pytest.fixture
-def returning(client, params):
-    """Let a client that last ended at (3, 0) take one step from theta = (1, 2)."""
-
-    def go(method):
-        local, message = client((1.0, 2.0), lr=0.1, number=7), Message(params((1.0, 2.0)))
-        work = method.work(local, message, Memory(numbers(3.0, 0.0)))
-        state = State(message.params, numbers(0.0, 0.0), (7,))
-        return work, method.merge(state, [Reply(local.client, work.upload)])
-
-    return go
-
-
-def test_the_start_is_moved_away_from_the_last_model(params):
-    # 1 - 0.1 * 2 = 0.8 ; 2 + 0.1 * 2 = 2.2
-    start = FedInit().relaxed(params((1.0, 2.0), buffers=(1.0,)), numbers(3.0, 0.0))
-    assert start.weights.tolist() == pytest.approx([0.8, 2.2])
-    assert start.buffers.tolist() == [1.0]
-
-
-def test_the_server_takes_the_mean_of_final_models(returning):
-    # (0.8, 2.2) - 0.1 * (3, 2) = (0.5, 2.0)
-    work, state = returning(Sloped())
-    assert state.params.weights.tolist() == pytest.approx([0.5, 2.0])
-    assert work.memory.last.tolist() == pytest.approx([0.5, 2.0])
-
-
-def test_the_mean_of_displacements_is_another_model(returning):
-    # (1, 2) + (0.5, 2.0) - (0.8, 2.2) = (0.7, 1.8)
-    work, state = returning(Sloped(mean_of="displacements"))
-    assert state.params.weights.tolist() == pytest.approx([0.7, 1.8])
-    assert work.memory.last.tolist() == pytest.approx([0.5, 2.0])
 
 
 def test_the_first_round_starts_at_the_first_model(params, cohort):
@@ -104,20 +58,9 @@ def test_the_model_is_the_mean_of_the_models_clients_ended_with(quick):
     assert sum(newcomers[1:]) > 0  # else no start was sent by the server
 
 
-@pytest.mark.parametrize("mean_of", ["models", "displacements"])
-def test_without_relaxation_it_is_fedavg(mean_of, hashes):
-    same = {"optimizer": {"lr": 0.1, "momentum": 0.0, "weight_decay": 1e-3}}
-    assert hashes(FedInit(beta=0.0, mean_of=mean_of)) == hashes(FedAvg(), **same)
-    assert hashes(FedInit(mean_of=mean_of)) != hashes(FedAvg(), **same)
-
-
 def test_the_optimizer_of_the_paper():
     sgd = trial_spec(method="fedinit").optimizer
     assert (sgd.lr, sgd.momentum, sgd.weight_decay) == (0.1, 0.0, 0.001)
-
-
-def test_a_model_goes_each_way_also_for_newcomers(traffic):
-    assert traffic(FedInit()) == [1.0, 1.0, 1.0, 1.0]
 
 
 def test_wrong_settings_are_refused():

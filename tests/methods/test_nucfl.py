@@ -207,12 +207,6 @@ def test_batches_of_one_example_with_batchnorm(quick):
     assert finished[0].clients[0]["steps"] == finished[0].clients[0]["samples"]
 
 
-def test_costs_are_those_of_fedavg(quick, traffic):
-    assert traffic(NUCFL(), rounds=1) == pytest.approx([1.0] * 4, rel=0.01)
-    row = quick(NUCFL(), rounds=1)[0].row
-    assert row["gradient_evaluations"] == row["steps"]
-
-
 def test_settings_are_those_of_the_paper():
     assert NUCFL.optimizer == Sgd(lr=0.001, momentum=0.9, weight_decay=1e-4)
     assert (NUCFL().compare, NUCFL().every) == ("features", "batch")

@@ -37,48 +37,6 @@ def work(method, local, params, control=0.0, own=None):
     return method.work(local, Message(params(1.0), number(control)), memory)
 
 
-@pytest.mark.parametrize("design", DESIGNS)
-def test_one_of_two_clients_without_momentum(design, client, params):
-    # each step 1 + 0.2 - 0.6 = 0.6: 1 - 2 * 0.06 = 0.88 ; c_1 = 0.6 - 0.2 + 0.12 / 0.2 = 1.0
-    method = Constant(momentum_design=design)
-    local = client(1.0, steps=2, lr=0.1)
-    done = work(method, local, params, control=0.2, own=0.6)
-    assert float(done.upload.delta) == pytest.approx(-0.12)
-    assert float(done.memory.control) == pytest.approx(1.0)
-    # c = 0.2 + (1.0 - 0.6) / 2; divided by the clients of the round it would be 0.6
-    state = method.merge(State(params(1.0), number(0.2), 2), [Reply(local.client, done.upload)])
-    assert float(state.params.weights) == pytest.approx(0.88)
-    assert float(state.control) == pytest.approx(0.4)
-
-
-# y = 1 - 0.1 * (1 + 1.9) = 0.71 ; 0.29 / 0.2 = 1.45 ; 0.29 / (2.9 * 0.1) = 1 ; without: y 0.8
-@pytest.mark.parametrize(
-    ("design", "moved", "control"),
-    [("after", -0.29, 1.45), ("before", -0.29, 1.0), ("none", -0.2, 1.0)],
-)
-def test_momentum_with_controls_at_zero(design, moved, control, client, params):
-    done = work(Constant(momentum_design=design), client(1.0, **MOMENTUM), params)
-    assert float(done.upload.delta) == pytest.approx(moved)
-    assert float(done.memory.control) == pytest.approx(control)
-    assert float(done.upload.control) == pytest.approx(control)
-
-
-def test_correction_after_the_step_is_consistent(client, params):
-    # 1 - 0.1 + 0.04 = 0.94 ; 0.94 - 0.19 + 0.04 = 0.79 ; 0.6 - 0.2 + 0.21 / 0.2 = 1.45
-    done = work(Constant(), client(1.0, **MOMENTUM), params, control=0.2, own=0.6)
-    assert path == [[1.0], [pytest.approx(0.94)]]
-    assert float(done.upload.delta) == pytest.approx(0.79 - 1)
-    assert float(done.memory.control) == pytest.approx(1.45)
-
-
-def test_correction_before_momentum_is_consistent(client, params):
-    # slope 0.6: 1 - 0.1 * 0.6 * 2.9 = 0.826 ; 0.4 + 0.174 / 0.29 = 1.0
-    method = Constant(momentum_design="before")
-    done = work(method, client(1.0, **MOMENTUM), params, control=0.2, own=0.6)
-    assert float(done.upload.delta) == pytest.approx(-0.174)
-    assert float(done.memory.control) == pytest.approx(1.0)
-
-
 def test_the_learning_rate_is_the_one_of_the_steps(client, params):
     local = client(1.0, steps=4, lr=0.1)
     local.lr = 0.025
@@ -151,10 +109,6 @@ def test_the_control_is_the_mean_over_all_clients(design, quick):
 def test_momentum_is_reset_every_round(quick):
     kept = quick(Scaffold(), rounds=1)[0].snapshot.kept
     assert [entry.velocity for entry in kept.values()] == [None] * 3
-
-
-def test_two_models_go_each_way(traffic):
-    assert traffic(Scaffold()) == [2.0, 2.0, 2.0, 2.0]
 
 
 def test_wrong_settings_are_refused():

@@ -617,9 +617,9 @@ def test_an_error_in_the_user_s_file_is_shown_with_its_lines(tmp_path):
     assert lines[-1] == "AttributeError: 'Tensor' object has no attribute 'no'"
 
 
-def test_built_in_models_are_for_images():
-    with pytest.raises(UserError, match="'mlp' is for images; the data set has inputs of shape 6"):
-        build("mlp", (6,), OUTPUTS)
+def test_built_in_convolutions_are_for_images():
+    with pytest.raises(UserError, match="'cnn' needs images"):
+        build("cnn", (6,), OUTPUTS)
 
 
 # --- what it is called with -----------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """A trial's folder: its columns, its rows before and after a stop, and what may be wrong in it."""
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -11,8 +12,10 @@ import pytest
 
 from fedgps_ray.errors import UserError
 from fedgps_ray.results import schema, store
-from fedgps_ray.results.store import TrialStore, read_trial, trial_folders
-from fedgps_ray.spec import SCHEMA_VERSION, ExecutionSpec, columns, trial_spec
+from fedgps_ray.results.read import read_trial, trial_folders
+from fedgps_ray.results.schema import LAYOUT_VERSION
+from fedgps_ray.results.store import TrialStore, spec_of
+from fedgps_ray.spec import ExecutionSpec, columns, trial_spec
 
 SPEC = trial_spec(method="fedavg", clients=3, sampling_rate=0.67, rounds=4)  # two clients a round
 SPEC_COLUMNS = [name for name, _ in schema.SPEC]
@@ -170,7 +173,8 @@ def test_trial_json_says_what_was_asked_for(tmp_path):
     assert trial_spec(**info["spec"]) == SPEC
     assert ExecutionSpec(**info["execution"]).actors == 3
     assert (info["trial_id"], info["status"]) == (SPEC.trial_id, "new")
-    assert info["schema_version"] == SCHEMA_VERSION
+    assert info["schema_version"] == LAYOUT_VERSION
+    assert (info["identity_version"], info["identity"]) == (2, SPEC.identity)
     assert set(info["versions"]) == {"fedgps-ray", "torch", "numpy", "ray"}
 
 
@@ -190,7 +194,7 @@ def test_rows_beyond_the_checkpoint_are_dropped(tmp_path):
     filled(tmp_path)
     trial = TrialStore(tmp_path, SPEC)
     assert trial.resume_rows(2)
-    assert [found["round"] for found in trial.rows] == [1, 2]
+    assert [kept["round"] for kept in trial.rows] == [1, 2]
     trial.add(row(3, accuracy=0.9), client_rows(3))
     trial.flush()
     frame = pd.read_parquet(trial.folder / "rounds.parquet")
@@ -274,30 +278,69 @@ def test_a_folder_of_another_spec_is_refused(tmp_path):
     trial = filled(tmp_path)
     other = trial_spec(**{**SPEC.model_dump(mode="json"), "rounds": 5})
     edited(trial, spec=other.model_dump(mode="json"))
-    with pytest.raises(UserError, match=rf"another spec: .* make trial {other.trial_id}; move"):
+    with pytest.raises(UserError, match=r"another spec: spec and identity .* differ; move"):
+        read_trial(trial.folder)
+    neutral_before = trial_spec(**{**SPEC.model_dump(mode="json"), "batch_size": 5})
+    edited(trial, spec=neutral_before.model_dump(mode="json"))
+    made = neutral_before.trial_id
+    with pytest.raises(UserError, match=rf"another spec: .* make trial {made}; move"):
         trial.open(ExecutionSpec(out=tmp_path))
+
+
+def test_an_identity_of_another_trial_is_refused(tmp_path):
+    trial = filled(tmp_path)
+    other = trial_spec(**{**SPEC.model_dump(mode="json"), "rounds": 5})
+    edited(trial, identity=other.identity)
+    with pytest.raises(UserError, match=rf"another spec: .* make trial {other.trial_id}; move"):
+        read_trial(trial.folder)
 
 
 def test_settings_that_are_not_valid_any_more_are_told(tmp_path):
     trial = filled(tmp_path)
-    edited(trial, spec={**SPEC.model_dump(mode="json"), "method": {"name": "fedavgg"}})
-    with pytest.raises(UserError, match=r"not valid .unknown method 'fedavgg'. Did you mean 'fed"):
-        read_trial(trial.folder)
+    edited(trial, spec={**SPEC.model_dump(mode="json"), "model": "cnnn"})
+    with pytest.raises(UserError, match=r"not valid .unknown model 'cnnn'. Did you mean 'cnn'"):
+        trial.open(ExecutionSpec(out=tmp_path))
     edited(trial, spec=[1])
-    with pytest.raises(UserError, match="settings that are not valid"):
+    with pytest.raises(UserError, match=r"damaged .spec is \[1\]"):
         read_trial(trial.folder)
 
 
-def test_results_of_another_schema_are_refused(tmp_path):
+@pytest.mark.parametrize("layout", [LAYOUT_VERSION + 1, 99])
+def test_results_of_a_newer_layout_are_refused(tmp_path, layout):
     trial = filled(tmp_path)
-    edited(trial, schema_version=SCHEMA_VERSION + 1)
-    with pytest.raises(UserError, match=f"schema {SCHEMA_VERSION + 1}.* writes {SCHEMA_VERSION}"):
+    edited(trial, schema_version=layout)
+    words = f"newer version .* layout {layout}, .* up to {LAYOUT_VERSION}; update fedgps-ray"
+    with pytest.raises(UserError, match=words):
         read_trial(trial.folder)
+
+
+@pytest.mark.parametrize("layout", [0, "two", None, 1.5])
+def test_a_layout_that_never_was_is_damage(tmp_path, layout):
+    trial = filled(tmp_path)
+    edited(trial, schema_version=layout)
+    with pytest.raises(UserError, match=f"damaged .schema_version is {layout!r}"):
+        read_trial(trial.folder)
+
+
+@pytest.mark.parametrize("name", ["copy of it", "0123456789AB", "0123456789abc", "..."])
+def test_a_folder_that_is_not_named_after_a_trial_is_refused(tmp_path, name):
+    folder = filled(tmp_path).folder.rename(tmp_path / "trials" / name)
+    with pytest.raises(UserError, match="named after its id, 12 digits from 0 to f"):
+        read_trial(folder)
+
+
+def test_settings_that_did_not_exist_yet_have_their_neutral_value(tmp_path):
+    trial = filled(tmp_path)
+    old = SPEC.model_dump(mode="json")
+    del old["evaluate_every"], old["method"]["weighting"], old["optimizer"]["lr_decay"]
+    edited(trial, spec=old)
+    assert spec_of(trial.folder, read_trial(trial.folder)) == SPEC
 
 
 def test_trials_of_a_folder(tmp_path):
     first, second = filled(tmp_path), filled(tmp_path, trial_spec(method="fedgps"), rounds=0)
     (tmp_path / "trials" / "empty").mkdir()
+    shutil.copytree(first.folder, first.folder.with_name(f".{first.folder.name}.copy"))
     assert trial_folders(tmp_path) == sorted([first.folder, second.folder])
     assert trial_folders(first.folder) == [first.folder]
     assert trial_folders(tmp_path / "nothing") == []

@@ -20,8 +20,8 @@ def row(number, accuracy, **others):
 
 
 def test_three_rounds():
-    found = summary([row(1, 0.2), row(2, 0.8), row(3, 0.5)])
-    assert found == {
+    result = summary([row(1, 0.2), row(2, 0.8), row(3, 0.5)])
+    assert result == {
         "rounds_done": 3,
         "best_accuracy": 0.8,
         "best_round": 2,
@@ -47,15 +47,15 @@ def test_the_first_of_equal_rounds_is_the_best():
 
 
 def test_rounds_that_were_not_tested_cost_but_do_not_score():
-    found = summary([row(1, None), row(2, 0.4), row(3, None)])
-    assert (found["rounds_done"], found["best_round"], found["last_accuracy"]) == (3, 2, 0.4)
-    assert (found["last_ten_accuracy"], found["bytes_up"]) == (0.4, 30)
-    assert found["weights_sha256"] == "hash 3"
+    result = summary([row(1, None), row(2, 0.4), row(3, None)])
+    assert (result["rounds_done"], result["best_round"], result["last_accuracy"]) == (3, 2, 0.4)
+    assert (result["last_ten_accuracy"], result["bytes_up"]) == (0.4, 30)
+    assert result["weights_sha256"] == "hash 3"
 
 
 def test_a_round_that_diverged_counts_for_nothing():
-    found = summary([row(1, 0.2), {"round": 2}])
-    assert found == summary([row(1, 0.2)])
+    result = summary([row(1, 0.2), {"round": 2}])
+    assert result == summary([row(1, 0.2)])
 
 
 @pytest.mark.parametrize("rows", [[], [{"round": 1}]])

@@ -52,9 +52,9 @@ def loaded(folder):
 
 def saved_and_loaded(folder, value, kept=None):
     saver(folder).save(Snapshot(1, value, kept or {}))
-    found, problems = loaded(folder)
+    read, problems = loaded(folder)
     assert problems == []
-    return found
+    return read
 
 
 def same(left, right):
@@ -87,10 +87,10 @@ def cut(path):
 
 def test_a_trial_comes_back_as_it_was(tmp_path):
     kept = {3: Kept(memory(1), vector(1, 2)), 0: Kept(None, vector(5)), 2: Kept(None, None)}
-    found = saved_and_loaded(tmp_path, state(4), kept)
-    assert found.rounds_done == 1
-    assert same(found.state, state(4))
-    assert same(found.kept, kept)
+    read = saved_and_loaded(tmp_path, state(4), kept)
+    assert read.rounds_done == 1
+    assert same(read.state, state(4))
+    assert same(read.kept, kept)
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def test_nested_values_come_back(tmp_path, value):
 def test_numbers_come_back_to_the_last_bit(tmp_path):
     values = torch.randn(50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     floats = values.tolist()
-    found = saved_and_loaded(tmp_path, (values, floats)).state
-    assert same(found, (values, floats))
+    read = saved_and_loaded(tmp_path, (values, floats)).state
+    assert same(read, (values, floats))
 
 
 def test_a_value_that_json_cannot_hold_is_an_error_at_once(tmp_path):
@@ -140,8 +140,8 @@ def test_values_go_through_fetch_and_store(tmp_path):
     Saver(tmp_path, lambda handle: handle["value"]).save(
         Snapshot(1, None, {0: Kept({"value": vector(1)}, None)})
     )
-    found, _ = load(tmp_path, lambda values: [None if v is None else {"value": v} for v in values])
-    assert same(found.kept, {0: Kept({"value": vector(1)}, None)})
+    read, _ = load(tmp_path, lambda values: [None if v is None else {"value": v} for v in values])
+    assert same(read.kept, {0: Kept({"value": vector(1)}, None)})
 
 
 # --- what is written ----------------------------------------------------------------------------
@@ -154,11 +154,11 @@ def tensors_on_disk(folder):
 def test_a_tensor_that_several_hold_is_stored_once_and_shared_again(tmp_path):
     received = vector(*range(100))
     kept = {k: Kept(fedgps_cf.Memory(0, 0.5, vector(k), received, None), None) for k in range(4)}
-    found = saved_and_loaded(tmp_path, fedavg.State(Params(received, vector())), kept)
+    read = saved_and_loaded(tmp_path, fedavg.State(Params(received, vector())), kept)
     sizes = [t.numel() for held in tensors_on_disk(tmp_path).values() for t in held.values()]
     assert sorted(sizes) == [0, 1, 1, 1, 1, 100]
-    addresses = {found.kept[k].memory.received.data_ptr() for k in range(4)}
-    assert addresses == {found.state.params.weights.data_ptr()}
+    addresses = {read.kept[k].memory.received.data_ptr() for k in range(4)}
+    assert addresses == {read.state.params.weights.data_ptr()}
 
 
 def test_views_of_one_memory_are_told_apart(tmp_path):
@@ -171,8 +171,8 @@ def test_values_that_live_only_while_they_are_fetched(tmp_path):
     # each is freed before the next is made, often at the same address
     kept = {k: Kept(k, None) for k in range(20)}
     Saver(tmp_path, lambda k: torch.full((2, 1000), float(k)).T).save(Snapshot(1, None, kept))
-    found, _ = loaded(tmp_path)
-    assert [float(found.kept[k].memory[0, 0]) for k in range(20)] == list(range(20))
+    read, _ = loaded(tmp_path)
+    assert [float(read.kept[k].memory[0, 0]) for k in range(20)] == list(range(20))
 
 
 def test_what_did_not_change_is_not_written_again(tmp_path):
@@ -186,10 +186,10 @@ def test_what_did_not_change_is_not_written_again(tmp_path):
     second = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("client-*")}
     assert set(second) == {*first, "client-1-000002.safetensors"}
     assert {name: second[name] for name in first} == first
-    found, problems = loaded(tmp_path)
+    read, problems = loaded(tmp_path)
     assert problems == []
-    assert same(found.kept, kept)
-    assert same(found.state, state(2))
+    assert same(read.kept, kept)
+    assert same(read.state, state(2))
     fresh = load_file(tmp_path / "client-1-000002.safetensors")
     assert same(list(fresh.values()), [memory(9).delta])
 
@@ -214,10 +214,10 @@ def test_two_checkpoints_are_kept_and_no_orphans(tmp_path):
 
 def test_a_new_process_takes_over_the_folder(tmp_path):
     saver(tmp_path).save(snapshot(1, {0: Kept(memory(0), None)}))
-    found, _ = loaded(tmp_path)
+    read, _ = loaded(tmp_path)
     writer = saver(tmp_path)
     for number in (2, 3):
-        writer.save(snapshot(number, found.kept))
+        writer.save(snapshot(number, read.kept))
     again, problems = loaded(tmp_path)
     assert problems == []
     assert same(again, snapshot(3, {0: Kept(memory(0), None)}))
@@ -247,9 +247,9 @@ def test_a_stop_while_writing_leaves_the_checkpoint_before(tmp_path, monkeypatch
         patched.setattr(files, "write_json", stop)
         with pytest.raises(KeyboardInterrupt):
             writer.save(snapshot(2))
-    found, problems = loaded(tmp_path)
+    read, problems = loaded(tmp_path)
     assert problems == []
-    assert same(found, snapshot(1))
+    assert same(read, snapshot(1))
     writer.save(snapshot(3))
     assert same(loaded(tmp_path)[0], snapshot(3))
     assert names(tmp_path, "*.safetensors") == [
@@ -294,8 +294,8 @@ NEWEST = {
 def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path, harm):
     two_checkpoints(tmp_path)
     NEWEST[harm](tmp_path)
-    found, problems = loaded(tmp_path)
-    assert same(found, snapshot(1, {0: Kept(memory(1), None)}))
+    read, problems = loaded(tmp_path)
+    assert same(read, snapshot(1, {0: Kept(memory(1), None)}))
     assert len(problems) == 1
     assert problems[0].startswith("checkpoint round-000002.json is damaged (")
     assert loaded(tmp_path)[1] == []  # told once
@@ -305,8 +305,8 @@ def test_both_damaged_means_none_and_both_are_told(tmp_path):
     two_checkpoints(tmp_path)
     for name in names(tmp_path, "round-*.json"):
         cut(tmp_path / name)
-    found, problems = loaded(tmp_path)
-    assert found is None
+    read, problems = loaded(tmp_path)
+    assert read is None
     assert [problem.split()[1] for problem in problems] == [
         "round-000002.json",
         "round-000001.json",
@@ -318,9 +318,9 @@ def test_after_a_fall_back_the_round_is_saved_again(tmp_path):
     cut(tmp_path / "state-000002.safetensors")
     loaded(tmp_path)
     saver(tmp_path).save(snapshot(2))
-    found, problems = loaded(tmp_path)
+    read, problems = loaded(tmp_path)
     assert problems == []
-    assert same(found, snapshot(2))
+    assert same(read, snapshot(2))
 
 
 @pytest.mark.parametrize(
@@ -340,21 +340,21 @@ def test_after_a_fall_back_the_round_is_saved_again(tmp_path):
 def test_a_manifest_can_name_nothing_but_named_tuples_of_the_package(tmp_path, name, reason):
     two_checkpoints(tmp_path)
     edit(tmp_path / "round-000002.json", lambda m: m["state"].update(type=name))
-    found, problems = loaded(tmp_path)
-    assert found.rounds_done == 1
+    read, problems = loaded(tmp_path)
+    assert read.rounds_done == 1
     assert reason in problems[0]
 
 
 def test_the_test_of_foreign_types_names_one_that_would_load(tmp_path):
     saver(tmp_path).save(Snapshot(1, Foreign(3), {}))
-    found, problems = loaded(tmp_path)
-    assert found is None
+    read, problems = loaded(tmp_path)
+    assert read is None
     assert "outside the package" in problems[0]
 
 
 def test_a_wrong_number_of_fields_is_damage(tmp_path):
     two_checkpoints(tmp_path)
     edit(tmp_path / "round-000002.json", lambda m: m["state"]["fields"].append(1))
-    found, problems = loaded(tmp_path)
-    assert found.rounds_done == 1
+    read, problems = loaded(tmp_path)
+    assert read.rounds_done == 1
     assert len(problems) == 1

@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from fedgps_ray.methods import FedAvg
-from fedgps_ray.methods.base import Cohort
+from fedgps_ray.methods.base import Cohort, Reply
 from fedgps_ray.methods.fedavg import State
 from fedgps_ray.rounds.loop import Diverged, Snapshot, run
 from fedgps_ray.rounds.pool import InProcess
 from fedgps_ray.rounds.selection import select
-from fedgps_ray.rounds.worker import Done
 from fedgps_ray.spec import trial_spec
 from fedgps_ray.tensors import Layout, Params, Update, sha256
 from fedgps_ray.training.evaluate import Score
@@ -59,8 +58,8 @@ class Desk:
         k = job.client
         delta = torch.full((3,), k + 1.0)
         visits, faded = job.memory or (0, 0)
-        return Done(
-            client=k,
+        return Reply(
+            client=self.clients[k],
             upload=Update(delta, torch.full((1,), float(k))),
             memory=Memory(visits + 1, faded),
             velocity=torch.tensor(float(job.round)),
@@ -171,9 +170,9 @@ def test_the_server_measures_what_was_sent_and_tests_what_it_deploys():
 
 def test_a_round_is_tested_once_the_next_one_has_begun():
     class Eager(InProcess):
-        def start(self, round_index, tasks):
-            self.worker.events.append(("start", round_index))
-            return super().start(round_index, tasks)
+        def start(self, jobs):
+            self.worker.events.append(("start", jobs[0].round))
+            return super().start(jobs)
 
     spec, desk = spec_of(rounds=2, sampling_rate=0.25), Desk()
     cohort = Cohort(desk.clients, 1, Layout((), ()))
@@ -225,8 +224,8 @@ def test_a_client_that_sits_out_fades_once_however_long():
     spec = spec_of(Fading(), rounds=8)
     for finished in play(spec):
         expected = expected_fades(spec, finished.row["round"])
-        found = {k: kept.memory.faded for k, kept in finished.snapshot.kept.items()}
-        assert found == {k: expected[k] for k in found}
+        faded = {k: kept.memory.faded for k, kept in finished.snapshot.kept.items()}
+        assert faded == {k: expected[k] for k in faded}
     picked = [set(select(spec.seed, 4, 2, t)) for t in range(8)]
     assert any(k in picked[t] and k not in picked[t + 1] | picked[t + 2] for k, t in LONG_ABSENCES)
     assert max(expected.values()) > 1

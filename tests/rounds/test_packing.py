@@ -62,13 +62,13 @@ def test_named_tuples_come_back_inside_each_other():
     prototypes = fedgps.Prototypes(torch.zeros(2, 3), torch.tensor([True, False]))
     state = fedgps.State(PARAMS, None, prototypes, PARAMS)
     back, tensors = there_and_back([state, {"memory": fedgps_cf.Memory(3, 0.5, None, *PARAMS)}])
-    found, memory = back[0], back[1]["memory"]
-    assert type(found) is fedgps.State
-    assert type(found.params) is type(found.initial) is Params
-    assert type(found.prototypes) is fedgps.Prototypes
+    unpacked, memory = back[0], back[1]["memory"]
+    assert type(unpacked) is fedgps.State
+    assert type(unpacked.params) is type(unpacked.initial) is Params
+    assert type(unpacked.prototypes) is fedgps.Prototypes
     assert type(memory) is fedgps_cf.Memory
     assert (memory.round, memory.share, memory.delta) == (3, 0.5, None)
-    assert found.params.weights is PARAMS.weights, "a tensor is what its place stands for"
+    assert unpacked.params.weights is PARAMS.weights, "a tensor is what its place stands for"
     assert len(tensors) == 8  # two Params of two, two prototypes, two in the memory
 
 

@@ -37,8 +37,8 @@ def name_of(row):
 def test_the_recorded_sequences_come_out(row):
     draws = 0 if row["dataset"] == "svhn" else 2 * row["local_epochs"]
     rounds = len(row["rounds"])
-    found = official(row["train_seed"], recorded_sizes(row), row["per_round"], rounds, draws)
-    assert found == row["rounds"]
+    drawn = official(row["train_seed"], recorded_sizes(row), row["per_round"], rounds, draws)
+    assert drawn == row["rounds"]
 
 
 @pytest.mark.parametrize("row", GOLDEN, ids=name_of)

@@ -15,12 +15,14 @@ import torch
 from safetensors.torch import load_file
 
 from fedgps_ray.data.datasets import NO_SOURCE
-from fedgps_ray.errors import UserError
+from fedgps_ray.errors import Lost, Stopped, UserError
 from fedgps_ray.methods import FedAvg
 from fedgps_ray.results import files
-from fedgps_ray.results.store import TrialStore, read_trial
+from fedgps_ray.results.read import read_trial
+from fedgps_ray.results.store import TrialStore
 from fedgps_ray.rounds import trial as trial_module
-from fedgps_ray.rounds.trial import run_trial
+from fedgps_ray.rounds.pool import InProcess
+from fedgps_ray.rounds.trial import claimed, run_trial, run_with_pool
 from fedgps_ray.rounds.worker import Worker, prepare
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, trial_spec
 from fedgps_ray.tensors import sha256, views
@@ -179,11 +181,11 @@ def test_anew_discards_everything(tmp_path):
     folder = folder_of(spec, tmp_path)
     (folder / "trial.json").write_text("damaged")
     (folder / "model.safetensors").write_text("old")
-    started, *rows = run_trial(spec, ExecutionSpec(out=tmp_path), anew=True)
+    started, *rows = run_trial(spec, ExecutionSpec(out=tmp_path), start_over=True)
     assert started.rounds_done == 0
     assert [row["round"] for row in rows] == [1, 2]
     assert read_trial(folder)["status"] == "finished"
-    again, *rows = run_trial(spec, ExecutionSpec(out=tmp_path), anew=True)
+    again, *rows = run_trial(spec, ExecutionSpec(out=tmp_path), start_over=True)
     assert again.rounds_done == 0
     assert len(rows) == 2
 
@@ -370,6 +372,32 @@ def test_rows_before_the_divergence_are_kept(tmp_path, monkeypatch):
     assert (info["status"], info["summary"]["rounds_done"]) == ("diverged", 2)
     tensors = load_file(folder_of(spec, tmp_path) / "model.safetensors")
     assert all(tensor.isfinite().all() for tensor in tensors.values())
+
+
+@pytest.mark.parametrize(
+    ("raised", "status"),
+    [
+        (Stopped(), "interrupted"),
+        (Lost("no actors"), "interrupted"),
+        (BrokenPipeError("named as a loss by the caller"), "interrupted"),
+        (RuntimeError("a bug"), "failed"),
+    ],
+)
+def test_what_is_lost_around_a_trial_does_not_fail_it(raised, status, tmp_path):
+    class Losing(InProcess):
+        def start(self, jobs):
+            if jobs[0].round == 2:
+                raise raised
+            return super().start(jobs)
+
+    spec, execution = spec_of("fedavg"), ExecutionSpec(out=tmp_path)
+    worker, losses = Worker(prepare(spec, NO_SOURCE)), (BrokenPipeError,)
+    with claimed(spec, execution) as store, pytest.raises(type(raised)):
+        list(run_with_pool(store, execution, worker, Losing(worker), losses))
+    info = read_trial(folder_of(spec, tmp_path))
+    assert (info["status"], "error" in info) == (status, status == "failed")
+    started, *_ = run_trial(spec, execution)
+    assert started.rounds_done >= 1
 
 
 # --- refusals -----------------------------------------------------------------------------------

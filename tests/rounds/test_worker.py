@@ -70,14 +70,14 @@ def draws(local):
 
 def test_streams_differ_by_client_round_purpose_and_use():
     worker = worker_of(method="fedgps")
-    found = [
+    numbers = [
         draw
         for client in range(3)
         for round_index in range(3)
         for purpose in ("train", "ask")
         for draw in draws(worker.local(client, round_index, None, purpose))
     ]
-    assert len(set(found)) == 3 * 3 * 2 * 3
+    assert len(set(numbers)) == 3 * 3 * 2 * 3
 
 
 def test_streams_differ_by_seed_and_not_by_worker():

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from fedgps_ray.errors import UserError
+from fedgps_ray.identity import Label
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.spec import ExecutionSpec
 from fedgps_ray.sweep.ledger import Ledger, read
@@ -29,7 +30,7 @@ def test_ended_trials_are_not_run_again_and_failed_ones_only_when_asked(ledger, 
         note(book, spec, status=status, summary={"rounds_done": 1})
     assert book.to_do() == grid[3:5]
     assert book.to_do(again=True) == grid[2:5]
-    assert [cell.status for cell in book.cells()] == statuses
+    assert [entry.status for entry in book.entries()] == statuses
 
 
 def test_adding_a_seed_adds_only_its_cells(ledger, specs, run_here):
@@ -83,6 +84,30 @@ def test_folder_tells_the_experiment_again(ledger, specs, run_here):
     assert facts == {"name": "tiny", "search": None, "finished": [grid[0].trial_id]}
     cells = json.loads((book.folder / "experiment.json").read_text())["cells"]
     assert [cell["method"] for cell in cells] == ["fedavg", "fedgps"]
+
+
+def test_labels_are_read_as_they_were_written(specs, tmp_path):
+    grid = specs(["fedavg", "fedgps"])
+    labels = {
+        spec.trial_id: Label(f"method, {number}", {"lr": "0.1, 0.2"})
+        for number, spec in enumerate(grid)
+    }
+    Ledger(tmp_path, grid, labels).write({"name": "tiny"})
+    assert read(tmp_path)[0].labels == labels
+
+
+def test_a_trial_whose_settings_make_another_identity_is_put_in_quarantine(ledger, specs, run_here):
+    grid = specs(["fedavg"])
+    book = ledger(grid)
+    run_here(book.folder, grid)
+    path = book.place(grid[0]) / "trial.json"
+    info = json.loads(path.read_text())
+    info["spec"]["batch_size"] = 16
+    path.write_text(json.dumps(info))
+    (moved,) = book.quarantine()
+    assert moved.parent.name == "quarantine"
+    assert "belongs to another spec" in book.notes[0]
+    assert book.to_do() == grid
 
 
 @pytest.mark.parametrize("content", [None, "[", "{}", '{"cells": [{"spec": {"rounds": -1}}]}'])

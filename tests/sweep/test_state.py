@@ -1,9 +1,10 @@
-"""How a sweep stands: counts, time left, and the file that others read."""
+"""The state of a sweep: counts, time left, and the file that others read."""
 
 import pytest
 
+from fedgps_ray.identity import Label
 from fedgps_ray.results import files
-from fedgps_ray.sweep.state import Running, State, is_driven, load
+from fedgps_ray.sweep.state import Running, State, is_driven, load, running
 
 
 @pytest.fixture
@@ -25,6 +26,16 @@ def state():
         began=100.0,
         running=running,
     )
+
+
+def test_a_trial_shows_the_settings_that_have_no_column():
+    label = Label(
+        "fedgps rho=0.3", {"seed": "1", "lr": "0.1", "name": "a, seed 2", "scenario": "3"}
+    )
+    columns = {"trial_id": "ab", "method": "fedgps", "scenario": 3, "seed": 1, "rounds": 20}
+    trial = running(columns, label)
+    assert (trial.method, trial.setting) == ("fedgps rho=0.3", "lr 0.1, name a, seed 2")
+    assert (trial.trial_id, trial.scenario, trial.seed, trial.rounds) == ("ab", 3, 1, 20)
 
 
 def test_counts(state):

@@ -32,12 +32,12 @@ def trial(monkeypatch):
 
 def told(trial, times):
     """Take one event at a time, and return what is told after each."""
-    found = []
+    results = []
     for _ in range(times):
         event = next(trial.events)
         trial._take(event)
-        found.append(trial.step())
-    return found
+        results.append(trial.step())
+    return results
 
 
 def test_what_was_wrong_on_disk_is_told_once(trial):

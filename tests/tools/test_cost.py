@@ -19,7 +19,7 @@ from fedgps_ray.rounds.worker import Worker, prepare
 from fedgps_ray.spec import trial_spec
 from fedgps_ray.tools import cost
 from fedgps_ray.tools.cost.estimate import FORWARD_SHARE
-from fedgps_ray.tools.cost.law import PROBES, Work, image_terms, message_terms
+from fedgps_ray.tools.cost.law import PROBES, Law, Work, image_terms, law_of, message_terms
 
 # Four clients of 12 images: a full batch of 8 and one that is half full, as the estimate supposes.
 TINY = {
@@ -77,12 +77,12 @@ VARIANTS = {name: quick(kind()) for name, kind in METHODS.items()} | {
 def test_a_round_costs_what_was_estimated(name, model):
     spec = trial_spec(method=VARIANTS[name], model=model, rounds=LATER, **TINY)
     row, images = later_round(spec)
-    found = cost.estimate(spec.model_copy(update={"rounds": 1}), seconds_per_image=1.0)
-    assert found.bytes_up == row["bytes_up"]
-    assert found.bytes_down == row["bytes_down"]
-    assert found.gradient_images == images["gradient"]
-    assert found.forward_images == images["forward"]
-    assert found.steps == row["steps"]
+    estimated = cost.estimate(spec.model_copy(update={"rounds": 1}), seconds_per_image=1.0)
+    assert estimated.bytes_up == row["bytes_up"]
+    assert estimated.bytes_down == row["bytes_down"]
+    assert estimated.gradient_images == images["gradient"]
+    assert estimated.forward_images == images["forward"]
+    assert estimated.steps == row["steps"]
 
 
 def test_epochs_and_rounds_multiply_and_tests_may_be_rare():
@@ -90,28 +90,28 @@ def test_epochs_and_rounds_multiply_and_tests_may_be_rare():
     spec = trial_spec(
         method="fedasam", rounds=10, local_epochs=3, evaluate_every=4, model="mlp", **TINY
     )
-    found = cost.estimate(spec, seconds_per_image=0.5)
-    assert found.images == 10 * 2 * 12 * 3
-    assert found.gradient_images == 2 * found.images  # a second gradient
-    assert found.steps == 10 * 2 * 3 * 2
-    assert found.forward_images == 3 * 20
-    assert found.seconds == pytest.approx(0.5 * (2 * 720 + 60 * FORWARD_SHARE))
+    estimated = cost.estimate(spec, seconds_per_image=0.5)
+    assert estimated.images == 10 * 2 * 12 * 3
+    assert estimated.gradient_images == 2 * estimated.images  # a second gradient
+    assert estimated.steps == 10 * 2 * 3 * 2
+    assert estimated.forward_images == 3 * 20
+    assert estimated.seconds == pytest.approx(0.5 * (2 * 720 + 60 * FORWARD_SHARE))
 
 
 def test_a_cell_of_the_paper():
     spec = trial_spec(
         method="fedgps", dataset="cifar10", model="resnet18", rounds=500, batch_size=64
     )
-    found = cost.estimate(spec, seconds_per_image=0.001)
-    assert found.images == 500 * 5 * 5000
+    estimated = cost.estimate(spec, seconds_per_image=0.001)
+    assert estimated.images == 500 * 5 * 5000
     steps = 500 * 5 * (5000 / 64 + 0.5)
-    assert found.steps == pytest.approx(steps, abs=1)
-    assert found.gradient_images == found.images + 128 * steps
+    assert estimated.steps == pytest.approx(steps, abs=1)
+    assert estimated.gradient_images == estimated.images + 128 * steps
     weights, buffers, prototypes = 11_179_092, 9_600, 10 * 512
-    assert found.bytes_up == 2500 * 4 * (weights + buffers + prototypes + 10)
-    assert found.bytes_down == 2500 * (4 * (2 * weights + buffers + prototypes) + 10 + 8)
-    seconds = 0.001 * (found.gradient_images + 500 * 10_000 / 3)
-    assert found.seconds == pytest.approx(seconds)
+    assert estimated.bytes_up == 2500 * 4 * (weights + buffers + prototypes + 10)
+    assert estimated.bytes_down == 2500 * (4 * (2 * weights + buffers + prototypes) + 10 + 8)
+    seconds = 0.001 * (estimated.gradient_images + 500 * 10_000 / 3)
+    assert estimated.seconds == pytest.approx(seconds)
 
 
 def test_centralized_training_sees_everything_once_an_epoch():
@@ -131,6 +131,12 @@ def test_the_probes_tell_all_terms_apart():
 def test_a_learning_rate_of_its_own_costs_a_gradient_in_all_steps_but_the_first():
     spec = trial_spec(method=DeltaSGD(), rounds=1, model="mlp", **TINY)
     assert cost.estimate(spec, 1.0).gradient_images == 2 * (2 * 12 - 8)
+
+
+def test_measuring_the_divergence_is_left_out():
+    plain, measured = (law_of(FedGPS(divergence_every=n), "float32") for n in (0, 1))
+    for name, of_plain, of_measured in zip(Law._fields, plain, measured, strict=True):
+        assert of_plain.tolist() == of_measured.tolist(), name
 
 
 def test_sizes_of_data_sets(tmp_path):
@@ -170,24 +176,24 @@ def test_a_budget_adds_up_and_says_what_it_rests_on():
         for method in ("fedavg", "fedgps")
         for model in ("mlp", "convnet")
     ]
-    found = cost.budget(specs, device="cpu", gpu_speedup=20)
+    estimated = cost.budget(specs, device="cpu", gpu_speedup=20)
     timed = {
         name: cost.measure_seconds_per_image(name, (3, 8, 8), 8, "cpu").seconds
         for name in ("mlp", "convnet")
     }
     costs = [cost.estimate(spec, timed[spec.model]) for spec in specs]
-    assert found.trials == 4
-    assert found.images == sum(one.images for one in costs)
-    assert found.bytes_up == sum(one.bytes_up for one in costs)
-    assert found.bytes_down == sum(one.bytes_down for one in costs)
-    assert found.core_hours * 3600 == pytest.approx(sum(one.seconds for one in costs))
-    assert found.gpu_hours == pytest.approx(found.core_hours / 20)
-    for told in ("Measured on one core of", "mlp", "convnet", "assumed", "20 times as fast"):
-        assert told in found.sentence
+    assert estimated.trials == 4
+    assert estimated.images == sum(one.images for one in costs)
+    assert estimated.bytes_up == sum(one.bytes_up for one in costs)
+    assert estimated.bytes_down == sum(one.bytes_down for one in costs)
+    assert estimated.core_hours * 3600 == pytest.approx(sum(one.seconds for one in costs))
+    assert estimated.gpu_hours == pytest.approx(estimated.core_hours / 20)
+    for part in ("Measured on one core of", "mlp", "convnet", "assumed", "20 times as fast"):
+        assert part in estimated.sentence
 
 
 def test_nothing_is_assumed_about_a_gpu_that_was_measured():
     measured = {"mlp": cost.Measured(0.001, "a GPU", 1)}
-    told = cost.sentence(measured, "cuda")
-    assert "times as fast" not in told
-    assert "on a GPU: mlp 1 ms" in told
+    text = cost.sentence(measured, "cuda")
+    assert "times as fast" not in text
+    assert "on a GPU: mlp 1 ms" in text

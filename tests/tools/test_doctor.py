@@ -1,4 +1,6 @@
-"""What the doctor finds wrong, and what it tells to type."""
+"""What the doctor finds wrong, and what it says to type."""
+
+import sys
 
 import pytest
 
@@ -13,18 +15,39 @@ def findings(tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     return lambda **given: {
-        found.what: found
-        for found in examine(**{"out": tmp_path, "data_dir": None, "start_ray": False, **given})
+        finding.what: finding
+        for finding in examine(**{"out": tmp_path, "data_dir": None, "start_ray": False, **given})
     }
 
 
 def test_what_is_here(findings):
-    found = findings()
-    assert found["ray"].verdict == "ok"
-    assert found["CPU cores"].found.isdigit()
-    assert "GB free" in found["memory"].found
-    assert {"torch", "pandas", "cifar10", "GPU", "open files"} <= set(found)
-    assert all(f.advice for f in found.values() if f.verdict != "ok")
+    seen = findings()
+    assert seen["ray"].verdict == "ok"
+    assert seen["CPU cores"].found.isdigit()
+    assert "GB free" in seen["memory"].found
+    assert {"torch", "pandas", "cifar10", "GPU", "open files"} <= set(seen)
+    assert all(f.advice for f in seen.values() if f.verdict != "ok")
+
+
+def meminfo(tmp_path, text):
+    path = tmp_path / "meminfo"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("text", [None, "MemTotal: 1 kB\n"])
+def test_memory_where_the_system_does_not_say_what_is_free(text, findings, monkeypatch, tmp_path):
+    absent = tmp_path / "absent"
+    monkeypatch.setattr(doctor, "MEMINFO", meminfo(tmp_path, text) if text else absent)
+    monkeypatch.setattr(doctor, "SHARED_MEMORY", absent)
+    pages = {"SC_PHYS_PAGES": 2_000_000, "SC_PAGE_SIZE": 4096}
+    monkeypatch.setattr(doctor.os, "sysconf", pages.__getitem__)
+    assert findings()["memory"] == ("memory", "8.2 GB in total", "ok", "")
+
+
+def test_too_little_memory(findings, monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "MEMINFO", meminfo(tmp_path, "MemAvailable:  1000000 kB\n"))
+    assert findings()["memory"][1:3] == ("1.0 GB free", "problem")
 
 
 def test_package_of_the_wrong_version(findings, monkeypatch):
@@ -64,3 +87,11 @@ def test_full_disk(findings, monkeypatch):
 
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: Full)
     assert findings()["disk for results"].verdict == "problem"
+
+
+def test_a_package_that_cannot_be_imported_is_a_finding(findings, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "fedgps_ray.cluster.session", None)
+    seen = findings(start_ray=True)
+    assert (seen["GPU"].verdict, seen["Ray"].verdict) == ("problem", "problem")
+    assert "cannot be imported" in seen["GPU"].found

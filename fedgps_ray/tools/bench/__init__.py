@@ -1,1 +1,1 @@
-"""Our round time against bare PyTorch on this machine, measured side by side."""
+"""Compares our round time with bare PyTorch on this machine."""

@@ -1,4 +1,4 @@
-"""What fedgps-ray is measured against: federated rounds in plain PyTorch, none of our own code."""
+"""What fedgps-ray is compared with: federated rounds in plain PyTorch, without any of our code."""
 
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ LR, MOMENTUM, DECAY, CLIP, RHO, TAU = 0.01, 0.9, 1e-5, 10.0, 0.5, 0.07
 
 
 class Workload(NamedTuple):
-    """Who trains what: equal clients, some of them a round, one local epoch."""
+    """Clients of equal size, some of which train for one local epoch in each round."""
 
     name: str
     model: str
@@ -22,7 +22,7 @@ class Workload(NamedTuple):
     batch_size: int
     fedgps: bool = False
     classes: int = 10
-    surrogates: int = 128  # noise images a step
+    surrogates: int = 128  # noise images per step
 
 
 class Cnn(nn.Module):
@@ -54,7 +54,7 @@ class Mlp(nn.Module):
 
 
 class Data(NamedTuple):
-    """Normalised images of all clients one after the other, and noise images, ready to be used."""
+    """Normalised images of all clients in a row, and noise images."""
 
     x: Tensor
     y: Tensor
@@ -63,7 +63,7 @@ class Data(NamedTuple):
 
 
 def make_data(load: Workload) -> Data:
-    """Draw random images; they lie in memory as the network takes them."""
+    """Draw random images in the memory order that the network uses."""
     draw = torch.Generator().manual_seed(0)
     size, side = load.clients * load.samples, load.image_size
     noise = 5000 if load.fedgps else 1
@@ -82,15 +82,15 @@ def contrast(z: Tensor, labels: Tensor) -> Tensor:
     """Return the supervised contrastive loss."""
     z = F.normalize(z, dim=1)
     similar = z @ z.T / TAU
-    own = torch.eye(len(z), dtype=torch.bool)
-    log_sum = similar.masked_fill(own, -torch.inf).logsumexp(1, keepdim=True)
-    same = (labels[:, None] == labels[None, :]) & ~own
+    self_pair = torch.eye(len(z), dtype=torch.bool)
+    log_sum = similar.masked_fill(self_pair, -torch.inf).logsumexp(1, keepdim=True)
+    same = (labels[:, None] == labels[None, :]) & ~self_pair
     picked = torch.where(same, similar - log_sum, torch.zeros(()))
     return -(picked.sum(1) / same.sum(1).clamp(min=1)).mean()
 
 
-class Client:
-    """Local training with a usual model, a usual optimizer and a usual loop."""
+class Trainer:
+    """Local training with a standard model, optimizer and loop."""
 
     def __init__(self, load: Workload, data: Data) -> None:
         self.load, self.data = load, data
@@ -157,17 +157,17 @@ class Client:
 
 
 class Serial:
-    """One process, all cores as threads, one client after the other."""
+    """One process with a thread per core; clients train one after the other."""
 
     def __init__(self, load: Workload, data: Data, threads: int) -> None:
         self.load, self.threads = load, threads
-        self.client = Client(load, data)
+        self.client = Trainer(load, data)
         self.weights = self.client.initial()
         self.update: Tensor | None = None
         self.draw = torch.Generator().manual_seed(1)
 
     def round(self) -> None:
-        """Train the clients of a round and average."""
+        """Train the clients of a round and average their updates."""
         torch.set_num_threads(self.threads)
         picked = torch.randperm(self.load.clients, generator=self.draw)[: self.load.per_round]
         deltas = [self.client.train(int(k), self.weights, self.update) for k in picked]
@@ -177,11 +177,11 @@ class Serial:
 
 
 class Pool:
-    """One process a core with one thread each; weights and updates lie in shared memory."""
+    """One single-threaded process per core; weights and updates are in shared memory."""
 
     def __init__(self, load: Workload, data: Data, processes: int) -> None:
         self.load = load
-        first = Client(load, data).initial()
+        first = Trainer(load, data).initial()
         self.weights, self.update = first.clone().share_memory_(), torch.zeros_like(first)
         self.update.share_memory_()
         self.deltas = torch.zeros(load.per_round, len(first)).share_memory_()
@@ -201,11 +201,11 @@ class Pool:
         self.started = False
 
     def round(self) -> None:
-        """Share the clients of a round out and average."""
+        """Distribute the clients of a round and average their updates."""
         picked = torch.randperm(self.load.clients, generator=self.draw)[: self.load.per_round]
-        jobs = list(enumerate(picked.tolist()))
+        slots = list(enumerate(picked.tolist()))
         for i, pipe in enumerate(self.pipes):
-            pipe.send((jobs[i :: len(self.pipes)], self.started and self.load.fedgps))
+            pipe.send((slots[i :: len(self.pipes)], self.started and self.load.fedgps))
         for pipe in self.pipes:
             pipe.recv()
         mean = self.deltas.mean(0)
@@ -224,10 +224,10 @@ def _serve(
     pipe: Any, load: Workload, data: Data, weights: Tensor, update: Tensor, deltas: Tensor
 ) -> None:
     torch.set_num_threads(1)
-    client = Client(load, data)
+    client = Trainer(load, data)
     pipe.send("ready")
-    while (job := pipe.recv()) is not None:
-        mine, ahead = job
+    while (order := pipe.recv()) is not None:
+        mine, ahead = order
         for slot, k in mine:
             deltas[slot].copy_(client.train(k, weights, update if ahead else None))
         pipe.send("done")

@@ -1,4 +1,4 @@
-"""Contenders side by side: interleaved, several times, medians and ratios."""
+"""Measures the contenders in turns, several times; returns medians and ratios."""
 
 import os
 import statistics
@@ -10,22 +10,21 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from fedgps_ray import seeds
 from fedgps_ray.cluster import crew, session
 from fedgps_ray.cluster.dispatch import Dispatcher, share
+from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.cluster.pool import RayPool
-from fedgps_ray.data.datasets import Dataset
 from fedgps_ray.data.partition import Dirichlet, class_counts, split
-from fedgps_ray.data.surrogate import Noise, noise_images
 from fedgps_ray.methods.base import Turn
 from fedgps_ray.rounds.loop import Snapshot, run
 from fedgps_ray.rounds.pool import InProcess
 from fedgps_ray.rounds.worker import Job, Setup, Worker
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, trial_spec
-from fedgps_ray.tools.bench.bare import Client, Pool, Serial, Workload, make_data
+from fedgps_ray.tools.bench.bare import Pool, Serial, Trainer, Workload, make_data
+from fedgps_ray.tools.random_setup import Amount, random_setup
 
 WORKLOADS = {
     "step": Workload("step", "cnn", 32, 2, 64 * 8, 1, 64, fedgps=True),
@@ -37,12 +36,12 @@ EXTRAS = ("skew", "start")
 ROUNDS = {"step": 1, "W1": 1, "W2": 20, "W3": 1}  # in one measurement
 CORES = os.cpu_count() or 1
 BARE = "bare PyTorch"
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 Turns = dict[str, Callable[[], Any]]
 
 
 class Result(NamedTuple):
-    """What one contender took for a round (or step), against the fastest bare loop."""
+    """Seconds of one contender per round (or step), and the ratio to the fastest bare loop."""
 
     workload: str
     contender: str
@@ -50,43 +49,45 @@ class Result(NamedTuple):
     ratio: float
 
 
-def measure(names: list[str], repeats: int, tell: Tell) -> Iterator[Result]:
-    """Yield the results of some workloads; the contenders take turns."""
+def measure(names: list[str], repeats: int, notify: Notify) -> Iterator[Result]:
+    """Yield the results of the workloads given; the contenders take turns."""
     with session.connected(None):
         for name in names:
             with ExitStack() as stack:
-                tell(f"{name}: preparing")
+                notify(f"{name}: preparing")
                 load = WORKLOADS[name]
                 turns = _step_turns(load) if name == "step" else _round_turns(load, stack)
-                yield from _race(load, turns, repeats, tell)
+                yield from _race(load, turns, repeats, notify)
 
 
-def _race(load: Workload, turns: Turns, repeats: int, tell: Tell) -> Iterator[Result]:
+def _race(load: Workload, turns: Turns, repeats: int, notify: Notify) -> Iterator[Result]:
     seconds: dict[str, list[float]] = {name: [] for name in turns}
     for repeat in range(repeats + 1):  # the first turn warms up and is not counted
         for name, turn in turns.items():
-            tell(f"{load.name}: {name}, turn {repeat} of {repeats}")
+            notify(f"{load.name}: {name}, turn {repeat} of {repeats}")
             began = time.perf_counter()
             turn()
             if repeat:
                 seconds[name].append((time.perf_counter() - began) / ROUNDS[load.name])
-    bare = [found for name, found in seconds.items() if name.startswith(BARE)]
+    bare = [times for name, times in seconds.items() if name.startswith(BARE)]
     limit = [min(turn) for turn in zip(*bare, strict=True)]
-    for name, found in seconds.items():
-        ratios = [mine / best for mine, best in zip(found, limit, strict=True)]
-        yield Result(load.name, name, statistics.median(found), statistics.median(ratios))
+    for name, times in seconds.items():
+        ratios = [mine / best for mine, best in zip(times, limit, strict=True)]
+        yield Result(load.name, name, statistics.median(times), statistics.median(ratios))
 
 
 def _step_turns(load: Workload) -> Turns:
-    """One client's local steps, one thread, the look-ahead included."""
-    bare, setup = Client(load, make_data(load)), make_setup(load)
+    """Return contenders for one client's local steps on one thread, including the look-ahead."""
+    bare, setup = Trainer(load, make_data(load)), make_setup(load)
     worker = Worker(setup)
     weights = bare.initial()
     ahead = torch.randn(len(weights), generator=torch.Generator().manual_seed(2))
     method, params = setup.spec.method, worker.initial()
     state = method.init(params, worker.cohort())._replace(update=ahead)
     message = method.send(state, _turn(worker))[0]
-    memory = worker.work(Job(0, 0, message, None, None)).memory  # of a client that sat out since
+    memory = worker.work(
+        Job(0, 0, message, None, None)
+    ).memory  # of a client that has missed rounds since
 
     def ours() -> None:
         worker.work(Job(0, 5, message, memory, None))
@@ -134,27 +135,16 @@ def _rounds(worker: Worker, pool: Any) -> list[Any]:
 def _actors(setup: Setup) -> Iterator[RayPool]:
     execution = ExecutionSpec(actors=CORES)
     with crew.start(execution, setup.spec.clients, setup.spec.per_round) as started:
-        dispatcher = Dispatcher(started.clients, share(setup), "cpu", 60.0)
+        dispatcher = Dispatcher(started.clients, share(setup), "cpu", POLICY)
         dispatcher.wait_ready()
         yield RayPool(setup, dispatcher)
 
 
 def make_setup(load: Workload) -> Setup:
-    """Return a trial with the same work: random images, equal clients."""
-    rng, side = seeds.stream(0, "bench"), load.image_size
-    size = load.clients * load.samples
-
-    def pictures(number: int) -> Any:
-        return rng.integers(256, size=(number, side, side, 3), dtype=np.uint8)
-
-    y = rng.integers(load.classes, size=size)
-    names = tuple(str(c) for c in range(load.classes))
-    half = ((0.5,) * 3, (0.25,) * 3)
-    data = Dataset(pictures(size), y, pictures(256), y[:256], load.classes, names, *half, "none")
-    parts = tuple(np.arange(size).reshape(load.clients, load.samples))
-    noise = noise_images(Noise(per_class=500), load.classes, (side, side, 3))
-    counts = class_counts(parts, y, load.classes)
-    return Setup(_spec(load), data, parts, counts, 0, noise if load.fedgps else None)
+    """Return a trial that does the same work."""
+    shape = (3, load.image_size, load.image_size)
+    noise = 500 * load.classes if load.fedgps else 0
+    return random_setup(_spec(load), Amount(shape, load.classes, load.samples, noise))
 
 
 def _spec(load: Workload) -> TrialSpec:
@@ -171,9 +161,9 @@ def _spec(load: Workload) -> TrialSpec:
     )
 
 
-def training_share(tell: Tell, rounds: int = 4) -> float:
-    """Return which part of the actors' time in a round is training, under a skewed partition."""
-    tell("skew: Dirichlet 0.1, 100 clients, 10 a round")
+def training_share(notify: Notify, rounds: int = 4) -> float:
+    """Return the share of the actors' time that is spent training, for a skewed partition."""
+    notify("skew: Dirichlet 0.1, 100 clients, 10 per round")
     setup = make_setup(WORKLOADS["W1"])
     parts = split(setup.data.y_train, 100, Dirichlet(alpha=0.1), 0).parts
     spec = setup.spec.model_copy(update={"rounds": rounds})
@@ -185,11 +175,11 @@ def training_share(tell: Tell, rounds: int = 4) -> float:
     return float(worked / sum(CORES * done.row["train_seconds"] for done in finished))
 
 
-def start_up(tell: Tell) -> tuple[float, float]:
-    """Return the seconds to the first round of a command, and of ray.init plus a torch import."""
-    tell("start: ray.init and a torch import")
-    floor = sum(_seconds(script + TELL, "ready") for script in (START_RAY, "import torch"))
-    tell("start: fedgps-ray run")
+def start_up(notify: Notify) -> tuple[float, float]:
+    """Return the seconds until a command's first round, and those of ray.init plus import torch."""
+    notify("start: ray.init and a torch import")
+    floor = sum(_seconds(script + SAY_READY, "ready") for script in (START_RAY, "import torch"))
+    notify("start: fedgps-ray run")
     with tempfile.TemporaryDirectory() as folder:
         command = ["run", "--rounds", "1", "--model", "mlp", "--out", folder]
         script = f"import sys; from fedgps_ray.cli import main; sys.argv[1:] = {command}; main()"
@@ -197,11 +187,11 @@ def start_up(tell: Tell) -> tuple[float, float]:
 
 
 START_RAY = 'import ray; ray.init("local", include_dashboard=False, log_to_driver=False)'
-TELL = "; import sys; print('ready', file=sys.stderr)"
+SAY_READY = "; import sys; print('ready', file=sys.stderr)"
 
 
 def _seconds(script: str, until: str) -> float:
-    """Return how long a fresh Python takes until it says something."""
+    """Return the seconds until a new Python process prints a line with this text."""
     began = time.perf_counter()
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What a trial will cost: counted from tiny rounds, timed on this machine."""
+"""Estimates the cost of a trial: counted in tiny rounds, timed on this machine."""
 
 from fedgps_ray.tools.cost.estimate import (
     GPU_SPEEDUP,

@@ -1,4 +1,4 @@
-"""What trials will cost in images, steps, bytes and time."""
+"""Estimates what trials cost in images, steps, bytes and time."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -14,17 +14,19 @@ from fedgps_ray.tools.cost.law import Work, image_terms, law_of, message_terms, 
 from fedgps_ray.tools.cost.timing import Measured, measure_seconds_per_image
 from fedgps_ray.training.network import layout_of
 
-FORWARD_SHARE = 1 / 3  # of the time of a training image: a backward pass takes two forward ones
+FORWARD_SHARE = (
+    1 / 3
+)  # of the time per training image: a backward pass takes as long as two forward passes
 GPU_SPEEDUP = 100.0  # of a GPU over one CPU core, where there is no GPU to measure
-BATCH = {"cpu": 8, "cuda": 64}  # images a step when timing: at most these, so that it is short
+BATCH = {"cpu": 8, "cuda": 64}  # most images per step when timing, to keep it short
 
 
 class Cost(NamedTuple):
     """What one trial takes; seconds are those of one core or of one GPU."""
 
     images: int  # training images shown to clients
-    gradient_images: int  # images, noise included, that gradients are taken of
-    forward_images: int  # images that are only looked at: tests, statistics, comparisons
+    gradient_images: int  # images, including noise, that gradients are computed on
+    forward_images: int  # images in forward passes only: tests, statistics, comparisons
     steps: int
     bytes_up: int
     bytes_down: int
@@ -32,7 +34,7 @@ class Cost(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """What several trials take together, and how this is known."""
+    """What several trials take together, and what the estimate is based on."""
 
     trials: int
     images: int
@@ -44,18 +46,32 @@ class Budget(NamedTuple):
 
 
 class Images(NamedTuple):
-    """The size of a data set: its images, and (channels, height, width) of one."""
+    """The size of a data set: its examples, and the shape of one as a network gets it."""
 
     train: int
     test: int
     classes: int
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
 
 
 KNOWN = {
     "cifar10": Images(50_000, 10_000, 10, (3, 32, 32)),
     "cifar100": Images(50_000, 10_000, 100, (3, 32, 32)),
     "svhn": Images(73_257, 26_032, 10, (3, 32, 32)),
+    "mnist": Images(60_000, 10_000, 10, (1, 28, 28)),
+    "fashion_mnist": Images(60_000, 10_000, 10, (1, 28, 28)),
+    "kmnist": Images(60_000, 10_000, 10, (1, 28, 28)),
+    "qmnist": Images(60_000, 60_000, 10, (1, 28, 28)),
+    "usps": Images(7_291, 2_007, 10, (1, 16, 16)),
+    "stl10": Images(5_000, 8_000, 10, (3, 96, 96)),
+}
+EMNIST = {
+    "balanced": Images(112_800, 18_800, 47, (1, 28, 28)),
+    "byclass": Images(697_932, 116_323, 62, (1, 28, 28)),
+    "bymerge": Images(697_932, 116_323, 47, (1, 28, 28)),
+    "letters": Images(124_800, 20_800, 26, (1, 28, 28)),
+    "digits": Images(240_000, 40_000, 10, (1, 28, 28)),
+    "mnist": Images(60_000, 10_000, 10, (1, 28, 28)),
 }
 
 
@@ -84,12 +100,12 @@ def budget(
         bytes_down=sum(cost.bytes_down for cost in costs),
         core_hours=seconds / 3600 if device == "cpu" else None,
         gpu_hours=gpu_hours(seconds, device, gpu_speedup),
-        sentence=sentence({key[0]: found for key, found in measured.items()}, device, gpu_speedup),
+        sentence=sentence({key[0]: timed for key, timed in measured.items()}, device, gpu_speedup),
     )
 
 
 def gpu_hours(seconds: float, device: str, gpu_speedup: float = GPU_SPEEDUP) -> float:
-    """Return the hours on one GPU of what takes so many seconds on a device."""
+    """Convert seconds on a device to hours on one GPU."""
     return seconds / 3600 / (gpu_speedup if device == "cpu" else 1)
 
 
@@ -97,15 +113,13 @@ def sentence(
     measured: Mapping[str, Measured], device: str, gpu_speedup: float = GPU_SPEEDUP
 ) -> str:
     """Say in one sentence what was measured and what was assumed."""
-    times = ", ".join(f"{name} {1000 * found.seconds:.3g} ms" for name, found in measured.items())
-    where = next((f" on {found.device}" for found in measured.values()), "")
-    assumed = (
-        "an image that is only looked at takes a third of that time, clients are of equal size"
-    )
+    times = ", ".join(f"{name} {1000 * timed.seconds:.3g} ms" for name, timed in measured.items())
+    where = next((f" on {timed.device}" for timed in measured.values()), "")
+    assumed = "a forward pass takes a third of that time, clients are of equal size"
     if device == "cpu":
         assumed += f", and a GPU is {gpu_speedup:g} times as fast as this core"
     return (
-        f"Measured{where}: {times} for each training image; counted: images and bytes, by playing"
+        f"Measured{where}: {times} for each training image; counted: images and bytes, in"
         f" rounds of each method with tiny models; assumed: {assumed}."
     )
 
@@ -139,24 +153,24 @@ def estimate(
 
 
 def size_of(dataset: datasets.DatasetSpec, source: datasets.Source = datasets.NO_SOURCE) -> Images:
-    """Return the size of a data set; only embedded ones and own files are read for it."""
+    """Return the size of a data set, reading only embedded ones and the user's own files."""
     if isinstance(dataset, datasets.Synthetic):
         side = dataset.image_size
         shape = (dataset.channels, side, side)
         return Images(dataset.train_size, dataset.test_size, dataset.num_classes, shape)
     if dataset.name in KNOWN:
         return KNOWN[dataset.name]
-    path = source.files.get(dataset.sha256) if isinstance(dataset, datasets.Npz) else None
-    return _read_size(dataset, path)
+    if isinstance(dataset, datasets.Emnist):
+        return EMNIST[dataset.split]
+    sha256 = getattr(dataset, "sha256", None)
+    return _read_size(dataset, sha256, source.files.get(sha256) if sha256 else None)
 
 
 @functools.cache
-def _read_size(dataset: datasets.DatasetSpec, path: str | None) -> Images:
-    files = {dataset.sha256: path} if isinstance(dataset, datasets.Npz) and path else {}
+def _read_size(dataset: datasets.DatasetSpec, sha256: str | None, path: str | None) -> Images:
+    files = {sha256: path} if sha256 and path else {}
     data = datasets.load(dataset, datasets.Source(files=files))
-    height, width, channels = data.x_train.shape[1:]
-    shape = (channels, height, width)
-    return Images(len(data.y_train), len(data.y_test), data.num_classes, shape)
+    return Images(len(data.y_train), len(data.y_test), data.num_classes, data.input_shape)
 
 
 def _model_size(spec: TrialSpec, data: Images) -> tuple[int, int, int]:
@@ -164,7 +178,7 @@ def _model_size(spec: TrialSpec, data: Images) -> tuple[int, int, int]:
 
 
 @functools.cache
-def _layout_size(name: str, shape: tuple[int, int, int], outputs: int) -> tuple[int, int, int]:
+def _layout_size(name: str, shape: tuple[int, ...], outputs: int) -> tuple[int, int, int]:
     """Return how many weights, buffers and features a model has."""
     with torch.device("meta"):
         model = build(name, shape, outputs)

@@ -1,12 +1,12 @@
 """How a method's messages and work grow with the model, the classes and the data.
 
-Rounds of the method are played with a few tiny models, images and bytes are counted, and the law
-is fitted to the counts: it holds for whatever options the method has.
+Rounds are played with a few tiny models while images and bytes are counted, and the law is fitted
+to the counts, so it holds for any options of the method.
 """
 
 import functools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -16,24 +16,23 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedgps_ray import seeds
-from fedgps_ray.data.batches import Batches, Images, Surrogate, images
-from fedgps_ray.data.surrogate import NORMAL
-from fedgps_ray.methods.base import Cohort, Question, Reply, Turn
-from fedgps_ray.methods.fedavg import FedAvg
+from fedgps_ray.methods.base import Method
 from fedgps_ray.models import Model
+from fedgps_ray.rounds.loop import Snapshot, run
+from fedgps_ray.rounds.pool import InProcess, Kept
+from fedgps_ray.rounds.worker import Asked, Setup, Worker
+from fedgps_ray.spec import TrialSpec, trial_spec
 from fedgps_ray.tensors import Params, num_bytes
-from fedgps_ray.training.local import Client, Local, Sgd
-from fedgps_ray.training.network import Network
+from fedgps_ray.tools.random_setup import Amount, random_setup
+from fedgps_ray.training.evaluate import Score
 
 Vector = NDArray[np.float64]
-NUM_CLIENTS = 2
-CPU = torch.device("cpu")
 
 
 class Sizes(NamedTuple):
-    """What the messages and the work of a client in a round depend on."""
+    """What a client's messages and work in a round depend on."""
 
-    spare: int = 0  # weights beside those of the head
+    spare: int = 0  # weights besides those of the head
     buffers: int = 0
     classes: int = 2
     features: int = 4
@@ -54,7 +53,7 @@ class Work(NamedTuple):
 
 
 class Law(NamedTuple):
-    """By what each quantity grows with the terms below, for a client and round, or client asked."""
+    """The coefficients of the terms below, per client and round or per client asked."""
 
     up: Vector
     down: Vector
@@ -92,26 +91,26 @@ def times(coefficients: Vector, terms: Vector) -> float:
     return float(coefficients @ terms)
 
 
-class Played(NamedTuple):
-    """A round of two clients: the terms of one client's messages and work, the counts of both."""
+class Counts(NamedTuple):
+    """One round: the terms of a client's messages and work, and what was counted per client."""
 
     message_terms: Vector
     image_terms: Vector
-    counts: Counter[str]
+    per_client: dict[str, float]
 
 
 @functools.cache
-def law_of(method: FedAvg, precision: str) -> Law:
+def law_of(method: Method, precision: str) -> Law:
     """Play rounds of several sizes and fit; the coefficients are whole, so the fit is exact."""
     with on_threads(1):
-        played = [_play(method, sizes, getattr(torch, precision)) for sizes in PROBES]
+        played = [_play(method, sizes, precision) for sizes in PROBES]
 
     def fit(name: str) -> Vector:
         of_images = name.endswith("images")
         terms = [each.image_terms if of_images else each.message_terms for each in played]
-        counts = [each.counts[name] / NUM_CLIENTS for each in played]
-        found, *_ = np.linalg.lstsq(np.stack(terms), np.array(counts), rcond=None)
-        whole: Vector = np.rint(found)
+        counts = [each.per_client[name] for each in played]
+        coefficients, *_ = np.linalg.lstsq(np.stack(terms), np.array(counts), rcond=None)
+        whole: Vector = np.rint(coefficients)
         return whole
 
     return Law(*(fit(name) for name in Law._fields))
@@ -119,7 +118,7 @@ def law_of(method: FedAvg, precision: str) -> Law:
 
 @contextmanager
 def on_threads(number: int) -> Iterator[None]:
-    """Compute on so many threads, and afterwards on as many as before."""
+    """Compute on this many threads, and afterwards on as many as before."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
@@ -128,81 +127,105 @@ def on_threads(number: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _play(method: FedAvg, sizes: Sizes, dtype: torch.dtype) -> Played:
-    """Count the second of two rounds: in the first there is no history to send."""
-    site = _Site(method, sizes, dtype)
-    site.round(0)
-    site.counts.clear()
-    site.round(1)
-    weights, buffers = (len(vector) for vector in site.network.params())
-    work = Work(sizes.steps * sizes.batch, *sizes[4:])
-    messages = message_terms(weights, buffers, sizes.features, sizes.classes)
-    return Played(messages, image_terms(work), site.counts)
+def _play(method: Method, sizes: Sizes, precision: str) -> Counts:
+    """Count the second of two rounds, in which all clients take part: the first has no history."""
+    spec = _spec(method, sizes, precision)
+    samples = sizes.steps * sizes.batch
+    amount = Amount((1, 1, sizes.features), sizes.classes, samples, sizes.noise_set, test=1)
+    worker = _AnySize(random_setup(spec, amount), sizes)
+    pool = _CountingPool(worker)
+    state = method.init(worker.initial(), worker.cohort())
+    rounds = run(spec, worker.cohort(), pool, Snapshot(0, state, {}))
+    next(rounds)
+    pool.counts.clear()
+    (second,) = rounds
+    for way in ("up", "down"):
+        pool.counts[way] = sum(client[f"bytes_{way}"] for client in second.clients)
+    weights, buffers = worker.network.weights, worker.network.buffers
+    return Counts(
+        message_terms(len(weights), len(buffers), sizes.features, sizes.classes),
+        image_terms(Work(samples, *sizes[4:])),
+        {name: pool.counts[name] / spec.clients for name in Law._fields},
+    )
 
 
-class _Site:
-    """A server and two clients who all take part, with a model of any size that costs nothing."""
+def _spec(method: Method, sizes: Sizes, precision: str) -> TrialSpec:
+    spec = trial_spec(
+        method=method,
+        clients=2,
+        sampling_rate=1.0,
+        rounds=2,
+        batch_size=sizes.batch,
+        surrogate={"batch_size": sizes.noise_batch},
+        precision=precision,
+    )
+    return spec.model_copy(update={"method": _Unmeasured(method)})
 
-    def __init__(self, method: FedAvg, sizes: Sizes, dtype: torch.dtype) -> None:
-        self.method, self.sizes, self.counts = method, sizes, Counter[str]()
+
+class _Unmeasured:
+    """A method without its extra columns, which cost nothing in the estimate."""
+
+    def __init__(self, method: Method) -> None:
+        self.method = method
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.method, name)
+
+    def measure(self, *_: Any) -> dict[str, float]:
+        """Ask the clients nothing."""
+        return {}
+
+
+class _AnySize(Worker):
+    """A worker whose model has any number of weights and buffers, and costs nothing to train."""
+
+    def __init__(self, setup: Setup, sizes: Sizes) -> None:
+        self.sizes = sizes
+        super().__init__(setup)
+
+    def _model(self) -> Model:
+        outputs = self.spec.method.num_outputs(self.sizes.classes)
         with torch.device("meta"):
-            outputs = method.num_outputs(sizes.classes)
-            model = Model(_Spare(sizes.spare, sizes.buffers), sizes.features, outputs)
-        self.network = Network(model, CPU, dtype)
-        model.body.register_forward_hook(self._counter())
-        self.rng = seeds.stream(0, "cost")
-        start = Params(*(torch.from_numpy(self.rng.random(len(v))).to(v) for v in self._vectors()))
-        labels = (sizes.steps * sizes.batch, *[0] * (sizes.classes - 1))
-        self.clients = tuple(Client(k, labels) for k in range(NUM_CLIENTS))
-        self.memories: list[Any] = [None] * NUM_CLIENTS
-        self.state = method.init(start, Cohort(self.clients, NUM_CLIENTS, self.network.layout))
+            body = _Spare(self.sizes.spare, self.sizes.buffers)
+            return Model(body, self.sizes.features, outputs)
 
-    def _vectors(self) -> tuple[Tensor, Tensor]:
-        return self.network.weights, self.network.buffers
+    def initial(self) -> Params:
+        """Draw all numbers from the same distribution."""
+        rng, vectors = seeds.stream(0, "cost"), (self.network.weights, self.network.buffers)
+        return Params(*(torch.from_numpy(rng.random(len(v))).to(v) for v in vectors))
 
-    def _counter(self) -> Any:
-        counts = self.counts
+
+class _CountingPool(InProcess):
+    """A pool that counts images and what clients are asked, and tests nothing."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__(worker)
+        self.counts = counts = Counter[str]()
 
         def count(_: nn.Module, given: tuple[Tensor], __: Tensor) -> None:
-            counts["gradient_images" if torch.is_grad_enabled() else "forward_images"] += len(
-                given[0]
-            )
+            kind = "gradient_images" if torch.is_grad_enabled() else "forward_images"
+            counts[kind] += len(given[0])
 
-        return count
+        # a function, not a method: a copy that a client makes of its model counts here too
+        worker.network.model.body.register_forward_hook(count)
 
-    def local(self, client: int, round_index: int) -> Local:
-        """Return what a client may touch."""
-        local = random_client(self.network, self.sizes, (1, 1, self.sizes.features))
-        local.client, local.round = self.clients[client], round_index
-        return local
-
-    def round(self, index: int) -> None:
-        """Send, work, merge and ask, as the runtime does."""
-        turn = Turn(index, self.clients, self.rng)
-        messages = self.method.send(self.state, turn)
-        self.counts["down"] += sum(map(num_bytes, messages))
-        replies = []
-        for k, message in enumerate(messages):
-            work = self.method.work(self.local(k, index), message, self.memories[k])
-            self.memories[k] = work.memory
-            replies.append(Reply(self.clients[k], work.upload))
-            self.counts["up"] += num_bytes(work.upload)
-        self.state = self.method.merge(self.state, replies)
-        self.method.deploy(self.state, turn, self.ask)
-
-    def ask(self, question: Question, sent: Any) -> list[Any]:
-        """Ask everybody and count; the server hears nothing, so that it has nothing to work on."""
+    def ask(self, asked: Asked, kept: dict[int, Kept]) -> list[Any]:
+        """Ask and count; the server hears nothing, so that it has nothing to work on."""
         before = self.counts["forward_images"]
-        answers = [question(self.local(k, 0), self.memories[k], sent) for k in range(NUM_CLIENTS)]
+        answers = super().ask(asked, kept)
         self.counts["asked_images"] += self.counts["forward_images"] - before
         self.counts["forward_images"] = before
-        self.counts["asked_down"] += num_bytes(sent) * NUM_CLIENTS
+        self.counts["asked_down"] += num_bytes(asked.sent) * len(answers)
         self.counts["asked_up"] += num_bytes(answers)
-        return [None] * NUM_CLIENTS
+        return [None] * len(answers)
+
+    def start_evaluation(self, params: Params) -> Callable[[], Score]:
+        """Test nothing."""
+        return lambda: Score(0.0, 0.0)
 
 
 class _Spare(nn.Module):
-    """Takes images for features; weights and buffers are there to be sent only."""
+    """Passes pixels on as features; its weights and buffers are only there to be sent."""
 
     def __init__(self, weights: int, buffers: int) -> None:
         super().__init__()
@@ -212,21 +235,3 @@ class _Spare(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the pixels in a row."""
         return x.flatten(1)
-
-
-def random_client(network: Network, sizes: Sizes, shape: tuple[int, int, int]) -> Local:
-    """Return a client with random images of (channels, height, width)."""
-    rng = seeds.stream(0, "cost images")
-    device, dtype = network.weights.device, network.weights.dtype
-
-    def drawn(number: int) -> Images:
-        channels, height, width = shape
-        pixels = rng.integers(256, size=(number, height, width, channels), dtype=np.uint8)
-        labels = np.arange(number, dtype=np.int64) % sizes.classes
-        return images(pixels, labels, NORMAL, to=(device, dtype))
-
-    size = sizes.steps * sizes.batch
-    index = torch.arange(size, device=device)
-    data = Batches(drawn(size), index, sizes.batch, rng)
-    noise = Surrogate(drawn(sizes.noise_set), sizes.noise_batch, rng)
-    return Local(network, Client(0, (size,)), 0, sizes.classes, 1, Sgd(), Sgd().lr, data, noise)

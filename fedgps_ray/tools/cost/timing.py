@@ -1,4 +1,4 @@
-"""How long a model takes to train on one image, here."""
+"""Times how long a model takes to train on one image on this machine."""
 
 import functools
 import platform
@@ -8,18 +8,17 @@ from typing import NamedTuple
 
 import torch
 
-from fedgps_ray import seeds
 from fedgps_ray.methods.fedavg import FedAvg, Message
-from fedgps_ray.models import build, initialise
-from fedgps_ray.tools.cost.law import Sizes, on_threads, random_client
-from fedgps_ray.training.local import Local
-from fedgps_ray.training.network import Network
+from fedgps_ray.rounds.worker import Worker
+from fedgps_ray.spec import TrialSpec, trial_spec
+from fedgps_ray.tools.cost.law import on_threads
+from fedgps_ray.tools.random_setup import Amount, random_setup
 
 STEPS = 2
 
 
 class Measured(NamedTuple):
-    """Seconds to train on one image, and where."""
+    """Seconds to train on one image, and on which device."""
 
     seconds: float
     device: str
@@ -29,34 +28,30 @@ class Measured(NamedTuple):
 @functools.cache
 def measure_seconds_per_image(
     model: str,
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
     batch_size: int = 8,
     device: str = "cpu",
     threads: int = 1,
 ) -> Measured:
     """Time forward pass, backward pass and step on random images, after a warm-up.
 
-    On a CPU it is the time of the cores that counts, so that other programs do not.
+    On a CPU this is CPU time, so that other programs do not count.
     """
+    spec = trial_spec(model=model, clients=1, batch_size=batch_size, threads=threads)
     clock = time.process_time if device == "cpu" else time.perf_counter
     with on_threads(threads):
-        local = _random_client(model, shape, batch_size, torch.device(device))
-        start = Message(local.network.params())
+        worker = _worker(spec, shape, device)
+        start = Message(worker.initial())
         for _ in range(2):  # the first one warms up
             began = clock()
-            FedAvg().work(local, start, None)
+            FedAvg().work(worker.local(0, 0, None), start, None)
             seconds = clock() - began
     return Measured(seconds / (STEPS * batch_size), _device_name(device), threads)
 
 
-def _random_client(
-    name: str, shape: tuple[int, int, int], batch_size: int, device: torch.device
-) -> Local:
-    with torch.device("meta"):
-        model = build(name, shape, 10)
-    network = Network(model, device, torch.float32)
-    initialise(network.model, seeds.stream(0, "cost"))
-    return random_client(network, Sizes(classes=10, batch=batch_size, steps=STEPS), shape)
+def _worker(spec: TrialSpec, shape: tuple[int, ...], device: str) -> Worker:
+    amount = Amount(shape, classes=10, samples=STEPS * spec.batch_size, test=1)
+    return Worker(random_setup(spec, amount), device)
 
 
 def _device_name(device: str) -> str:

@@ -1,4 +1,4 @@
-"""Claims about every method that are proven on the user's machine, without Ray, in seconds."""
+"""Claims about every method that are checked on the user's machine, without Ray, in seconds."""
 
 from collections.abc import Collection, Iterator
 
@@ -11,9 +11,9 @@ __all__ = ["Check", "Proof", "checks", "prove", "run_checks"]
 
 
 def checks() -> list[Check]:
-    """Return all checks, method by method; trials that several look at run once."""
+    """Return all checks, method by method; a trial that several checks share runs once."""
     trials = Trials()
-    found = [
+    unsorted = [
         *server_rules.checks(),
         *client_rules.checks(),
         *features.checks(),
@@ -22,9 +22,9 @@ def checks() -> list[Check]:
         *costs.checks(trials),
     ]
     order = list(METHODS)
-    return sorted(found, key=lambda check: order.index(check.method))
+    return sorted(unsorted, key=lambda check: order.index(check.method))
 
 
 def run_checks(methods: Collection[str] = ()) -> Iterator[Proof]:
-    """Prove the checks of the methods named, or of all, one after the other."""
+    """Run the checks of the methods given, or of all, one by one."""
     return (prove(check) for check in checks() if not methods or check.method in methods)

@@ -1,13 +1,13 @@
 """What a check is, and how it becomes a proof."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 Value: TypeAlias = "float | str | tuple[Value, ...]"
 
 
 class Check(NamedTuple):
-    """A claim about a method, and how to test it; with tolerance 0 both must be equal."""
+    """A claim about a method, and how to test it; with tolerance 0 both values must be equal."""
 
     method: str
     claim: str
@@ -16,7 +16,7 @@ class Check(NamedTuple):
 
 
 class Proof(NamedTuple):
-    """What came of a check."""
+    """The result of a check."""
 
     method: str
     claim: str
@@ -25,26 +25,43 @@ class Proof(NamedTuple):
     holds: bool
 
 
-def stated(
-    method: str, claim: str, expected: Value, got: Callable[[], Value], tolerance: float = 0.0
-) -> Check:
-    """Return a check of a number that is written down."""
-    return Check(method, claim, lambda: (expected, got()), tolerance)
+class Stated(NamedTuple):
+    """A value that is written down, and how to compute it."""
+
+    expected: Value
+    got: Callable[[], Value]
+    tolerance: float = 1e-9
+
+    def both(self) -> tuple[Value, Value]:
+        """Return the expected and the computed value."""
+        return self.expected, self.got()
+
+
+Claims = Mapping[str, Stated]  # by what is claimed
+
+
+def stated(**claims_of: Claims) -> list[Check]:
+    """Return the checks of the claims about each method."""
+    return [
+        Check(method, claim, value.both, value.tolerance)
+        for method, claims in claims_of.items()
+        for claim, value in claims.items()
+    ]
 
 
 def prove(check: Check) -> Proof:
-    """Carry out a check; an exception in it is a proof that failed."""
+    """Run a check; an exception means that the claim does not hold."""
     try:
         expected, got = check.run()
-    except Exception as problem:
-        told = f"{type(problem).__name__}: {problem}"
-        return Proof(check.method, check.claim, "no exception", told, False)
+    except Exception as problem:  # whatever a broken method raises is shown as the result
+        error = f"{type(problem).__name__}: {problem}"
+        return Proof(check.method, check.claim, "no exception", error, False)
     holds = agree(expected, got, check.tolerance)
     return Proof(check.method, check.claim, shown(expected), shown(got), holds)
 
 
 def agree(expected: Value, got: Value, tolerance: float) -> bool:
-    """Say whether two values are equal, their numbers up to the tolerance."""
+    """Tell whether two values are equal, numbers up to the tolerance."""
     if isinstance(expected, tuple) and isinstance(got, tuple):
         pairs = zip(expected, got, strict=False)
         return len(expected) == len(got) and all(agree(a, b, tolerance) for a, b in pairs)
@@ -54,7 +71,7 @@ def agree(expected: Value, got: Value, tolerance: float) -> bool:
 
 
 def shown(value: Value) -> str:
-    """Return a value as text; of a digest its beginning."""
+    """Return a value as text; a digest is shortened to its first characters."""
     if isinstance(value, tuple):
         return f"({', '.join(shown(item) for item in value)})"
     if isinstance(value, str):

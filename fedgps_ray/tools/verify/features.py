@@ -1,8 +1,7 @@
-"""Numbers computed by hand for the methods that look at features: CCVR, VHL, FedDecorr, NUCFL."""
+"""Hand-computed numbers for the methods that use features: CCVR, VHL, FedDecorr, NUCFL."""
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from fedgps_ray.methods.feddecorr import FedDecorr
 from fedgps_ray.methods.nucfl import NUCFL
 from fedgps_ray.methods.vhl import VHL
 from fedgps_ray.tools.verify import toy
-from fedgps_ray.tools.verify.check import Check, Value, stated
+from fedgps_ray.tools.verify.check import Check, Claims, Stated, Value, stated
 from fedgps_ray.training.local import Client
 from fedgps_ray.training.losses import confidence_gap, linear_cka, supervised_contrast
 
@@ -27,7 +26,7 @@ ALIKE = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
 
 def checks() -> list[Check]:
     """Return all of them."""
-    return [*ccvr(), *vhl(), *feddecorr(), *nucfl()]
+    return stated(ccvr=ccvr(), vhl=vhl(), feddecorr=feddecorr(), nucfl=nucfl())
 
 
 def rows(*values: Sequence[float]) -> torch.Tensor:
@@ -38,41 +37,31 @@ def rows(*values: Sequence[float]) -> torch.Tensor:
 # --- CCVR ---------------------------------------------------------------------------------------
 
 
-def ccvr() -> list[Check]:
-    """Return the checks of the pooled moments and of the refit."""
-    say = partial(stated, "ccvr")
-    return [
+def ccvr() -> Claims:
+    """Return the claims about the pooled moments and the refit."""
+    return {
         # unbiased variance of 1, 3, 5; from biased local variances it would be 3.5
-        say(
-            "features {1, 3} and {5} of two clients: mean 3, variance 4",
-            ((3.0,), (4.0,)),
-            lambda: pooled_moments([[1.0], [3.0]], [[5.0]]),
-            1e-9,
+        "features {1, 3} and {5} of two clients: mean 3, variance 4": Stated(
+            ((3.0,), (4.0,)), lambda: pooled_moments([[1.0], [3.0]], [[5.0]])
         ),
         # an outer product; as a dot product it would be a matrix of ones
-        say(
-            "features (1, 0) and (0, 1): covariance ((0.5, -0.5), (-0.5, 0.5))",
-            ((0.5, 0.5), (0.5, -0.5, -0.5, 0.5)),
-            lambda: pooled_moments([[1.0, 0.0]], [[0.0, 1.0]]),
-            1e-9,
+        "features (1, 0) and (0, 1): covariance ((0.5, -0.5), (-0.5, 0.5))": Stated(
+            ((0.5, 0.5), (0.5, -0.5, -0.5, 0.5)), lambda: pooled_moments([[1.0, 0.0]], [[0.0, 1.0]])
         ),
         # probability 1/2 each: gradients (-1, 1) of the weights, (-0.5, 0.5) of the biases
-        say(
-            "one step with lr 0.1 on feature 2 of class 0 moves a head of zeros by 0.1 and 0.05",
-            (0.1, -0.1, 0.05, -0.05),
-            refit,
-            1e-9,
+        "a step with lr 0.1 on feature 2 of class 0 moves a head of zeros by 0.1 and 0.05": Stated(
+            (0.1, -0.1, 0.05, -0.05), refit
         ),
-    ]
+    }
 
 
 def pooled_moments(*clients: Rows) -> Value:
-    """Return mean and covariance of one class from what the clients tell."""
-    told = [
+    """Return mean and covariance of one class from the clients' moments."""
+    uploaded = [
         moments.moments_of(rows(*z), torch.zeros(len(z), dtype=torch.int64), 1, True)
         for z in clients
     ]
-    mean, covariance = moments.pooled(told, 0)
+    mean, covariance = moments.pooled(uploaded, 0)
     return toy.numbers(mean), toy.numbers(covariance)
 
 
@@ -92,41 +81,33 @@ def refit() -> Value:
 # --- VHL ----------------------------------------------------------------------------------------
 
 
-def vhl() -> list[Check]:
-    """Return the checks of the contrast and of the joint loss; ln 4 is that of a zero head."""
-    say = partial(stated, "vhl")
+def vhl() -> Claims:
+    """Return the claims about the contrast and the joint loss; a zero head has the loss ln 4."""
     tau: Any = {"temperature": 1.0}
-    return [
+    return {
         # two anchors of ln(e + 1) - 1 = 0.3132617, one without a positive: two thirds of it
-        say(
-            "contrast of two alike and one other: 0.2088411", 0.2088411, lambda: contrast(1.0), 1e-7
+        "contrast of two equal features and a different one: 0.2088411": Stated(
+            0.2088411, lambda: contrast(1.0), 1e-7
         ),
         # two thirds of ln(1 + exp(-1 / 0.07))
-        say("the same at temperature 0.07: 4.16583e-7", 4.16583e-7, lambda: contrast(0.07), 1e-12),
+        "the same at temperature 0.07: 4.16583e-7": Stated(
+            4.16583e-7, lambda: contrast(0.07), 1e-12
+        ),
         # 2 ln 4 + ln(e + 2) - 1
-        say(
-            "real class c is pulled to noise class c: 2 ln 4 + 0.5514447",
-            3.3240334,
-            lambda: joint(VHL(**tau)),
-            1e-6,
+        "real class c is pulled to noise class c: 2 ln 4 + 0.5514447": Stated(
+            3.3240334, lambda: joint(VHL(**tau)), 1e-6
         ),
-        say(
-            "alpha 0.5 halves the noise: 1.5 ln 4",
-            2.0794415,
-            lambda: joint(VHL(alpha=0.5, w_align=0.0, **tau)),
-            1e-6,
+        "alpha 0.5 halves the noise: 1.5 ln 4": Stated(
+            2.0794415, lambda: joint(VHL(alpha=0.5, w_align=0.0, **tau)), 1e-6
         ),
-        say(
-            "no alignment from align_epochs on: 2 ln 4",
-            2.7725887,
-            lambda: joint(VHL(align_epochs=0)),
-            1e-6,
+        "no alignment from align_epochs on: 2 ln 4": Stated(
+            2.7725887, lambda: joint(VHL(align_epochs=0)), 1e-6
         ),
-    ]
+    }
 
 
 def contrast(temperature: float) -> float:
-    """Return the supervised contrastive loss of two features alike and one other."""
+    """Return the supervised contrastive loss of two equal features and a different one."""
     return float(supervised_contrast(rows(*ALIKE), torch.tensor([0, 0, 1]), temperature))
 
 
@@ -139,31 +120,25 @@ def joint(method: VHL) -> float:
 # --- FedDecorr ----------------------------------------------------------------------------------
 
 
-def feddecorr() -> list[Check]:
-    """Return the checks of the penalty, beside ln 2, the cross-entropy of a zero head."""
-    say = partial(stated, "feddecorr")
+def feddecorr() -> Claims:
+    """Return the claims about the penalty, which is added to ln 2, the loss of a zero head."""
     signs = [[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]]
     line = [[1.0, 1.0], [-1.0, -1.0]]
-    return [
+    return {
         # standardised +-0.7071: off-diagonal 1, squared, divided by n = 2
-        say("features (1, 1), (-1, -1): penalty 0.5", 0.5, lambda: penalty(line), 1e-6),
+        "features (1, 1), (-1, -1): penalty 0.5": Stated(0.5, lambda: penalty(line), 1e-6),
         # the mean of four ones
-        say("the same, form paper: 1.0", 1.0, lambda: penalty(line, form="paper"), 1e-6),
-        say("all four signs are not correlated: 0", 0.0, lambda: penalty(signs), 1e-6),
+        "the same, form paper: 1.0": Stated(1.0, lambda: penalty(line, form="paper"), 1e-6),
+        "coefficient 1.0 counts ten times as much: 5.0": Stated(
+            5.0, lambda: penalty(line, coefficient=1.0), 1e-6
+        ),
+        "all four signs are not correlated: 0": Stated(0.0, lambda: penalty(signs), 1e-6),
         # A off the diagonal 2 * 0.8660254, squared 3, divided by n = 3
-        say(
-            "features (0, 0), (1, 1), (2, 1): 1.0",
-            1.0,
-            lambda: penalty([[0.0, 0.0], [1.0, 1.0], [2.0, 1.0]]),
-            1e-6,
+        "features (0, 0), (1, 1), (2, 1): 1.0": Stated(
+            1.0, lambda: penalty([[0.0, 0.0], [1.0, 1.0], [2.0, 1.0]]), 1e-6
         ),
-        say(
-            "a batch of one example has no penalty",
-            0.0,
-            lambda: penalty([[3.0, 4.0]]),
-            1e-12,
-        ),
-    ]
+        "a batch of one example has no penalty": Stated(0.0, lambda: penalty([[3.0, 4.0]]), 1e-12),
+    }
 
 
 def penalty(features: Rows, **options: Any) -> float:
@@ -181,28 +156,24 @@ HEAD = [math.log(p) - b for p, b in zip((0.2, 0.6, 0.2), BIAS, strict=True)]
 TWO_INPUTS = toy.batch([[0.0], [1.0]], [0, 0])
 
 
-def nucfl() -> list[Check]:
-    """Return the checks of calibration gap, similarity and their product."""
-    say = partial(stated, "nucfl")
-    return [
-        say("top probabilities 0.9 (right) and 0.6 (wrong): gap 0.25", 0.25, gap, 1e-9),
+def nucfl() -> Claims:
+    """Return the claims about calibration gap, similarity and their product."""
+    return {
+        "top probabilities 0.9 (right) and 0.6 (wrong): gap 0.25": Stated(0.25, gap),
         # the centred (1, 0, 0) is (2, -1, -1) / 3: 1 / (2 * 2/3)
-        say(
-            "similarity of (1, 0, -1) to (2, 0, -2), (1, 0, 0), (1, -2, 1): 1, 0.75, 0",
+        "similarity of (1, 0, -1) to (2, 0, -2), (1, 0, 0), (1, -2, 1): 1, 0.75, 0": Stated(
             (1.0, 0.75, 0.0),
             lambda: tuple(similarity(y) for y in ((2, 0, -2), (1, 0, 0), (1, -2, 1))),
-            1e-9,
         ),
         # 0.8573992 + 1 * 0.25
-        say(
-            "in the first step both models are the same: the whole gap is added, 1.1073992",
+        "in the first step both models are the same: the whole gap is added, 1.1073992": Stated(
             1.1073992,
             lambda: toy.loss_of(NUCFL(), toy.featured(TWO_INPUTS, None, 3, [*HEAD, *BIAS])),
             1e-7,
         ),
         # 0.8573992 + 0.75 * 0.25
-        say("similarity 0.75 adds 0.1875: 1.0448992", 1.0448992, later_loss, 1e-7),
-    ]
+        "similarity 0.75 adds 0.1875: 1.0448992": Stated(1.0448992, later_loss, 1e-7),
+    }
 
 
 def gap() -> float:
@@ -212,7 +183,7 @@ def gap() -> float:
 
 
 def similarity(other: Sequence[float]) -> float:
-    """Return how alike a feature over three examples is to (1, 0, -1)."""
+    """Return the similarity of a feature over three examples to (1, 0, -1)."""
     return float(linear_cka(rows([1.0], [0.0], [-1.0]), rows(*([float(v)] for v in other))))
 
 

@@ -1,4 +1,4 @@
-"""Identities: a method with its own part switched off is a simpler one; twice gives the same."""
+"""Identities: with its own part switched off, a method equals a simpler one; reruns agree."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fedgps_ray.data.batches import Batch
 from fedgps_ray.methods import METHODS
+from fedgps_ray.methods.base import Method
 from fedgps_ray.methods.ccvr import CCVR
 from fedgps_ray.methods.centralized import Centralized
 from fedgps_ray.methods.delta_sgd import DeltaSGD
@@ -68,113 +69,94 @@ class Wide(FedAvg):
         return 2 * num_classes
 
 
-class Same(NamedTuple):
-    """A method that must do what another does, each with settings of its own."""
+Claim = tuple[str, str]  # a method's name and what is claimed
 
-    name: str
-    claim: str
-    one: FedAvg
-    other: FedAvg
+
+class Same(NamedTuple):
+    """Two methods that must give the same result, each with its own settings."""
+
+    one: Method
+    other: Method
     of_other: Settings = AS_IT_IS
     of_one: Settings = AS_IT_IS
 
 
-BIT_FOR_BIT = [
-    Same("fedavgm", "server momentum 0 is FedAvg", FedAvgM(server_momentum=0.0), AVG),
-    Same("fedprox", "mu 0 is FedAvg", FedProx(mu=0.0), AVG),
-    Same("fedprox", "mu 0, penalty norm, is FedAvg", FedProx(mu=0.0, penalty="norm"), AVG),
-    Same("fedasam", "rho 0 is FedAvg", FedASAM(rho=0.0), AVG),
-    Same("fedexp", "a step of always 1 is FedAvg", FedExP(eps=1e30), AVG, of_one=STEADY),
-    Same("feddecorr", "coefficient 0 is FedAvg", FedDecorr(coefficient=0.0), AVG),
-    Same("feddisco", "a = b = 0 is FedAvg", FedDisco(a=0.0, b=0.0), AVG),
-    Same("fedinit", "beta 0 is FedAvg", FedInit(beta=0.0), AVG, FEDINITS),
-    Same(
-        "fedlesam",
-        "rho 0 and lambda 0 is uniform FedAvg with clipping",
-        FedLESAM(rho=0.0, correction=0.0),
-        UNIFORM,
-        FEDLESAMS,
+BIT_FOR_BIT: dict[Claim, Same] = {
+    ("fedavgm", "server momentum 0 is FedAvg"): Same(FedAvgM(server_momentum=0.0), AVG),
+    ("fedavgm", "server momentum 0 without Nesterov is FedAvg"): Same(
+        FedAvgM(server_momentum=0.0, nesterov=False), AVG
     ),
-    Same("nucfl", "similarity 0 is FedAvg", Unlike(), AVG, NUCFLS),
-    Same(
-        "delta_sgd",
-        "a step size that never changes is uniform FedAvg",
-        DeltaSGD(gamma=1e12, delta=0.0),
-        UNIFORM,
-        DELTAS,
+    ("fedprox", "mu 0 is FedAvg"): Same(FedProx(mu=0.0), AVG),
+    ("fedprox", "mu 0, penalty norm, is FedAvg"): Same(FedProx(mu=0.0, penalty="norm"), AVG),
+    ("fedasam", "rho 0 is FedAvg"): Same(FedASAM(rho=0.0), AVG),
+    ("fedexp", "with a step that is always 1 it is FedAvg"): Same(
+        FedExP(eps=1e30), AVG, of_one=STEADY
     ),
-    Same(
-        "fedgps",
-        "without goal, path and clipping it is uniform FedAvg",
-        FedGPS(goal=False, rho=0.0),
-        UNIFORM,
-        of_one=FREE,
+    ("feddecorr", "coefficient 0 is FedAvg"): Same(FedDecorr(coefficient=0.0), AVG),
+    ("feddisco", "a = b = 0 is FedAvg"): Same(FedDisco(a=0.0, b=0.0), AVG),
+    ("fedinit", "beta 0 is FedAvg"): Same(FedInit(beta=0.0), AVG, FEDINITS),
+    ("fedinit", "beta 0, mean_of displacements, is FedAvg"): Same(
+        FedInit(beta=0.0, mean_of="displacements"), AVG, FEDINITS
     ),
-    Same(
-        "fedgps_cf",
-        "without goal, path and clipping it is uniform FedAvg",
-        FedGPSCF(goal=False, rho=0.0),
-        UNIFORM,
-        of_one=FREE,
+    ("fedlesam", "rho 0 and lambda 0 is uniform FedAvg with clipping"): Same(
+        FedLESAM(rho=0.0, correction=0.0), UNIFORM, FEDLESAMS
     ),
-    Same("fedgps_cf", "rho 0 is FedGPS with rho 0", FedGPSCF(rho=0.0), FedGPS(rho=0.0)),
-    Same("centralized", "it is FedAvg with one client that holds all", Centralized(), AVG, ALONE),
-]
+    ("nucfl", "similarity 0 is FedAvg"): Same(Unlike(), AVG, NUCFLS),
+    ("delta_sgd", "a step size that never changes is uniform FedAvg"): Same(
+        DeltaSGD(gamma=1e12, delta=0.0), UNIFORM, DELTAS
+    ),
+    ("fedgps", "without goal, path and clipping it is uniform FedAvg"): Same(
+        FedGPS(goal=False, rho=0.0), UNIFORM, of_one=FREE
+    ),
+    ("fedgps_cf", "without goal, path and clipping it is uniform FedAvg"): Same(
+        FedGPSCF(goal=False, rho=0.0), UNIFORM, of_one=FREE
+    ),
+    ("fedgps_cf", "rho 0 is FedGPS with rho 0"): Same(FedGPSCF(rho=0.0), FedGPS(rho=0.0)),
+    ("centralized", "it is FedAvg with one client that holds all data"): Same(
+        Centralized(), AVG, ALONE
+    ),
+}
 
-FIRST_ROUND = [
-    Same("scaffold", "the first round is uniform FedAvg", Scaffold(), UNIFORM, RESET),
-    Same("fedlesam", "the first round is uniform FedAvg", FedLESAM(), UNIFORM, FEDLESAMS),
-    Same("fedgps", "the first round looks nowhere ahead", FedGPS(), FedGPS(rho=0.0)),
-    Same("fedgps_cf", "the first round is FedGPS", FedGPSCF(), FedGPS()),
-]
+FIRST_ROUND: dict[Claim, Same] = {
+    ("scaffold", "the first round is uniform FedAvg"): Same(Scaffold(), UNIFORM, RESET),
+    ("fedlesam", "the first round is uniform FedAvg"): Same(FedLESAM(), UNIFORM, FEDLESAMS),
+    ("fedgps", "the first round has no look-ahead"): Same(FedGPS(), FedGPS(rho=0.0)),
+    ("fedgps_cf", "the first round is FedGPS"): Same(FedGPSCF(), FedGPS()),
+}
 
-TO_ROUNDING = [  # numbers are added in another order
-    Same(
-        "vhl",
-        "without noise terms it is FedAvg with a wider head",
-        VHL(alpha=0.0, **NO_CONTRAST),
-        Wide(),
-        MLP,
-        MLP,
+TO_ROUNDING: dict[Claim, Same] = {  # numbers are added in another order
+    ("vhl", "without noise terms it is FedAvg with a wider head"): Same(
+        VHL(alpha=0.0, **NO_CONTRAST), Wide(), MLP, MLP
     ),
-    Same(
-        "vhl",
-        "it is FedGPS with matched labels, without path, prototypes, clipping",
-        VHL(),
-        FedGPS(weighting="samples", align_labels="matched", rho=0.0, w_proto=0.0),
-        FREE,
+    ("vhl", "it is FedGPS with matched labels, without path, prototypes, clipping"): Same(
+        VHL(), FedGPS(weighting="samples", align_labels="matched", rho=0.0, w_proto=0.0), FREE
     ),
-    Same(
-        "fedadam",
-        "betas 0 and server_lr = tau = 1e10 is FedAvg",
-        FedAdam(beta1=0.0, beta2=0.0, tau=1e10, server_lr=1e10),
-        AVG,
+    ("fedadam", "betas 0 and server_lr = tau = 1e10 is FedAvg"): Same(
+        FedAdam(beta1=0.0, beta2=0.0, tau=1e10, server_lr=1e10), AVG
     ),
-    Same("fedmr", "averaging for ever is uniform FedAvg", FedMR(averaging_rounds=99), UNIFORM),
-    Same(
-        "fedmr", "one client a round trains in turn, as in FedAvg", FedMR(), AVG, ONE_EACH, ONE_EACH
+    ("fedmr", "averaging in every round is uniform FedAvg"): Same(
+        FedMR(averaging_rounds=99), UNIFORM
     ),
-    Same(
-        "fedgps",
-        "all extra weights 0 is uniform FedAvg with a wider head",
+    ("fedmr", "one client per round is the same as FedAvg"): Same(FedMR(), AVG, ONE_EACH, ONE_EACH),
+    ("fedgps", "all extra weights 0 is uniform FedAvg with a wider head"): Same(
         FedGPS(w_surrogate_ce=0.0, w_proto=0.0, rho=0.0, **NO_CONTRAST),
         Wide(weighting="uniform"),
         MLP,
         {**FREE, **MLP},
     ),
-    Same(
-        "fedgps_cf", "with all clients in every round it is FedGPS", FedGPSCF(), FedGPS(), ALL, ALL
+    ("fedgps_cf", "with all clients in every round it is FedGPS"): Same(
+        FedGPSCF(), FedGPS(), ALL, ALL
     ),
-]
+}
 ROUNDING = 1e-9
 
 
 def checks(trials: Trials) -> list[Check]:
     """Return all of them."""
     return [
-        *(bit_for_bit(trials, same) for same in BIT_FOR_BIT),
-        *(first_round(trials, same) for same in FIRST_ROUND),
-        *(to_rounding(trials, same) for same in TO_ROUNDING),
+        *(bit_for_bit(trials, *item) for item in BIT_FOR_BIT.items()),
+        *(first_round(trials, *item) for item in FIRST_ROUND.items()),
+        *(to_rounding(trials, *item) for item in TO_ROUNDING.items()),
         *(
             as_pytorch(trials, *given)
             for given in (("fedavg", AVG), ("centralized", Centralized()))
@@ -188,11 +170,11 @@ def checks(trials: Trials) -> list[Check]:
     ]
 
 
-def bit_for_bit(trials: Trials, same: Same) -> Check:
+def bit_for_bit(trials: Trials, claim: Claim, same: Same) -> Check:
     """Return the check that the weights have the same digest after every round."""
     return Check(
-        same.name,
-        f"{same.claim}, bit for bit",
+        claim[0],
+        f"{claim[1]}, bit for bit",
         lambda: (
             trials.hashes(same.other, **same.of_other),
             trials.hashes(same.one, **same.of_one),
@@ -200,38 +182,38 @@ def bit_for_bit(trials: Trials, same: Same) -> Check:
     )
 
 
-def first_round(trials: Trials, same: Same) -> Check:
-    """Return the check that two methods are the same in the first round and then part."""
+def first_round(trials: Trials, claim: Claim, same: Same) -> Check:
+    """Return the check that two methods are the same in the first round and then differ."""
 
     def run() -> tuple[Value, Value]:
         expected, *others = trials.hashes(same.other, **same.of_other)
         got, *rest = trials.hashes(same.one, **same.of_one)
         return (expected, "differ"), (got, "same" if rest[-1] == others[-1] else "differ")
 
-    return Check(same.name, f"{same.claim}, bit for bit; later ones differ", run)
+    return Check(claim[0], f"{claim[1]}, bit for bit; later ones differ", run)
 
 
-def to_rounding(trials: Trials, same: Same) -> Check:
-    """Return the check that the last weights in float64 are the same but for rounding."""
+def to_rounding(trials: Trials, claim: Claim, same: Same) -> Check:
+    """Return the check that the last weights in float64 agree up to rounding."""
 
     def run() -> tuple[Value, Value]:
         expected = trials.weights(same.other, **EXACT, **same.of_other)
         return 0.0, distance(expected, trials.weights(same.one, **EXACT, **same.of_one))
 
-    return Check(same.name, f"{same.claim}: largest difference", run, ROUNDING)
+    return Check(claim[0], f"{claim[1]}: largest difference", run, ROUNDING)
 
 
-def as_pytorch(trials: Trials, name: str, method: FedAvg) -> Check:
+def as_pytorch(trials: Trials, name: str, method: Method) -> Check:
     """Return the check that one client does what PyTorch's optimizer does."""
 
     def run() -> tuple[Value, Value]:
-        found: Tensor = trials.weights(method, **EXACT, **ALONE)
-        return 0.0, distance(plain_sgd(method, **EXACT, **ALONE), found)
+        weights: Tensor = trials.weights(method, **EXACT, **ALONE)
+        return 0.0, distance(plain_sgd(method, **EXACT, **ALONE), weights)
 
     return Check(name, "one client is PyTorch's own SGD: largest difference", run, ROUNDING)
 
 
-def mean_control(trials: Trials, name: str, method: FedAvg) -> Check:
+def mean_control(trials: Trials, name: str, method: Method) -> Check:
     """Return the check that the server's control is the mean of all clients' controls."""
 
     def error(snapshot: Any) -> float:
@@ -248,12 +230,12 @@ def mean_control(trials: Trials, name: str, method: FedAvg) -> Check:
 def tested(trials: Trials) -> list[Check]:
     """Return the checks of CCVR, which changes only the model that is tested."""
 
-    def run(method: FedAvg, *keys: str) -> tuple[Value, Value]:
-        plain, found = (
+    def run(method: Method, *keys: str) -> tuple[Value, Value]:
+        expected, got = (
             tuple(done.row[key] for key in keys for done in rounds)
             for rounds in (trials.run(AVG, **CCVRS), trials.run(method))
         )
-        return plain, found
+        return expected, got
 
     idle = CCVR(virtual_features=1, calibration_epochs=0)
     return [
@@ -264,14 +246,14 @@ def tested(trials: Trials) -> list[Check]:
         ),
         Check(
             "ccvr",
-            "no calibration steps is FedAvg, also when tested: weights and losses",
+            "without calibration steps it is FedAvg, also when tested: weights and losses",
             lambda: run(idle, "weights_sha256", "loss"),
         ),
     ]
 
 
 def twice(trials: Trials, name: str) -> Check:
-    """Return the check that this machine gives the same bits again."""
+    """Return the check that a rerun on this machine gives the same bits."""
 
     def run() -> tuple[Value, Value]:
         again = tuple(done.row["weights_sha256"] for done in play(quick(name)))

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fedgps_ray.data.batches import Batch
-from fedgps_ray.methods.base import Cohort, Reply, Turn
-from fedgps_ray.methods.fedavg import FedAvg, Message
+from fedgps_ray.methods.base import Cohort, Method, Reply, Turn
+from fedgps_ray.methods.fedavg import Message
 from fedgps_ray.models.base import Model
 from fedgps_ray.tensors import Params, Update
 from fedgps_ray.training.local import Client, Local, Sgd
@@ -26,7 +26,7 @@ def vector(*values: float) -> Tensor:
 
 
 def params(*weights: float, buffers: Sequence[float] = ()) -> Params:
-    """Return a model of the numbers given."""
+    """Return a model of these numbers."""
     return Params(vector(*weights), vector(*buffers))
 
 
@@ -46,7 +46,7 @@ def bowl(curvature: float) -> Loss:
 
 
 class Numbers(nn.Module):
-    """A model of a few numbers; notes them whenever its logits are taken.
+    """A model of a few numbers that records them whenever its logits are computed.
 
     The logits (0, f) have the cross-entropy f under the weights (1, -1) in place of a label, so
     that methods which train on cross-entropy train on the loss f.
@@ -59,7 +59,7 @@ class Numbers(nn.Module):
             self.register_parameter(name, nn.Parameter(torch.empty(len(values))))
 
     def features(self, x: Tensor) -> Tensor:
-        """Pass on what is not looked at."""
+        """Return the input, which is ignored."""
         return x
 
     def head(self, z: Tensor) -> Tensor:
@@ -69,9 +69,13 @@ class Numbers(nn.Module):
         value = self.loss(*tensors)
         return torch.stack([torch.zeros_like(value), value])[None]
 
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits."""
+        return self.head(self.features(x))
+
 
 class Fixed:
-    """Batches that are given: as data in every epoch the same, as noise one after the other."""
+    """Fixed batches, the same in every epoch; as a noise set, always the first one."""
 
     def __init__(self, *batches: Batch) -> None:
         self.batches = batches
@@ -95,7 +99,7 @@ def batch(x: Sequence[Sequence[float]], y: Sequence[int]) -> Batch:
 
 
 def client(start: Start, loss: Loss, steps: int = 1, **sgd: Any) -> Local:
-    """Return client 0 in round 0 with so many steps to take: lr 0.1 and nothing else by default."""
+    """Return client 0 in round 0; by default lr 0.1, no momentum and no weight decay."""
     model: Any = Numbers(start, loss)
     nothing = Batch(torch.zeros(1), torch.tensor([[1.0, -1.0]], dtype=torch.float64))
     return _local(model, numbers_of(start), Fixed(*[nothing] * steps), **sgd)
@@ -116,8 +120,8 @@ def featured(
 def _local(model: Model, weights: Sequence[float], data: Any, **sgd: Any) -> Local:
     network = Network(model, CPU, torch.float64)
     network.load(params(*weights))
-    how = Sgd(**{"lr": 0.1, "momentum": 0.0, "weight_decay": 0.0, **sgd})
-    return Local(network, Client(0, (1,)), 0, 2, 1, how, how.lr, data)
+    settings = Sgd(**{"lr": 0.1, "momentum": 0.0, "weight_decay": 0.0, **sgd})
+    return Local(network, Client(0, (1,)), 0, 2, 1, settings, settings.lr, data)
 
 
 def numbers_of(start: Start) -> list[float]:
@@ -128,17 +132,17 @@ def numbers_of(start: Start) -> list[float]:
 def points(local: Local) -> list[tuple[float, ...]]:
     """Return where the gradients of a client were taken."""
     model: Any = local.network.model
-    found: list[tuple[float, ...]] = model.points
-    return found
+    seen: list[tuple[float, ...]] = model.points
+    return seen
 
 
-def ended(method: FedAvg, local: Local) -> tuple[float, ...]:
-    """Let a client train on what its network holds, and return the weights it ends with."""
+def ended(method: Method, local: Local) -> tuple[float, ...]:
+    """Train a client from what its network holds, and return the final weights."""
     start = local.network.params()
     return numbers(start.weights + method.work(local, Message(start), None).upload.delta)
 
 
-def loss_of(method: FedAvg, local: Local, message: Any = None) -> float:
+def loss_of(method: Method, local: Local, message: Any = None) -> float:
     """Return the loss of the first step."""
     message = message or Message(local.network.params())
     return float(method.work(local, message, None).loss)
@@ -147,26 +151,26 @@ def loss_of(method: FedAvg, local: Local, message: Any = None) -> float:
 def reply(
     delta: Sequence[float], label_counts: tuple[int, ...] = (1,), buffers: Sequence[float] = ()
 ) -> Reply:
-    """Return what a client sends that moved by delta."""
+    """Return the reply of a client that moved by delta."""
     return Reply(Client(0, label_counts), Update(vector(*delta), vector(*buffers)))
 
 
 def turn(round_index: int, clients: int, rng: Any = None) -> Turn:
-    """Return a round of the first so many clients."""
+    """Return a round in which the clients 0, 1, ... take part."""
     members = tuple(Client(k, (1,)) for k in range(clients))
     return Turn(round_index, members, rng or np.random.default_rng(0))
 
 
 def cohort(clients: int, start: Start) -> Cohort:
-    """Return so many clients who all take part in every round."""
+    """Return clients that all take part in every round."""
     network = client(start, slope()).network
     return Cohort(turn(0, clients).clients, clients, network.layout)
 
 
 class Federation:
-    """Clients with a loss each over one model; plays rounds as the runtime does."""
+    """Clients with different losses of one model, and rounds with any choice of clients."""
 
-    def __init__(self, method: FedAvg, start: Start, *losses: Loss) -> None:
+    def __init__(self, method: Method, start: Start, *losses: Loss) -> None:
         self.method, self.start, self.losses = method, start, losses
         self.state = method.init(params(*numbers_of(start)), cohort(len(losses), start))
         self.memories: dict[int, Any] = {}
@@ -174,7 +178,7 @@ class Federation:
         self.rounds = 0
 
     def round(self, *present: int) -> "Federation":
-        """Play a round with the clients given."""
+        """Play a round with these clients."""
         everyone = turn(self.rounds, len(self.losses)).clients
         now = Turn(self.rounds, tuple(everyone[k] for k in present), np.random.default_rng(0))
         messages = self.method.send(self.state, now)

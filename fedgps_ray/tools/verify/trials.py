@@ -1,4 +1,4 @@
-"""Tiny trials on generated images, through worker, pool and round loop, without Ray."""
+"""Tiny trials on generated images, run by worker, pool and round loop without Ray."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ from torch import Tensor
 
 from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.methods import METHODS
-from fedgps_ray.methods.fedavg import FedAvg
+from fedgps_ray.methods.base import Method
 from fedgps_ray.rounds.loop import Finished, Snapshot, run
 from fedgps_ray.rounds.pool import InProcess
 from fedgps_ray.rounds.worker import Worker, prepare
 from fedgps_ray.spec import TrialSpec, trial_spec
 
 DATA = {"num_classes": 3, "image_size": 8, "channels": 1, "train_size": 60, "test_size": 15}
-# One client takes part in all three rounds, one leaves out the second, two are new there.
+# One client takes part in all three rounds, one misses the second, two are new there.
 TINY: dict[str, Any] = {
     "dataset": {"name": "synthetic", **DATA},
     "partition": {"alpha": 0.5, "min_size": 6},
@@ -27,22 +27,20 @@ TINY: dict[str, Any] = {
     "surrogate": {"per_class": 4, "batch_size": 6},
 }
 EXACT = {"precision": "float64"}
-FASTER: dict[str, Any] = {
-    "ccvr": {"virtual_features": 20}
-}  # a quantity, not another way of working
+FASTER: dict[str, Any] = {"ccvr": {"virtual_features": 20}}  # less work of the same kind
 
 
-def quick(name: str) -> FedAvg:
-    """Return a method with its defaults, or with less of what only takes time."""
+def quick(name: str) -> Method:
+    """Return a method with its defaults, except those that only take time."""
     return METHODS[name](**FASTER.get(name, {}))
 
 
-def tiny(method: FedAvg, settings: dict[str, Any]) -> TrialSpec:
+def tiny(method: Method, settings: dict[str, Any]) -> TrialSpec:
     """Return the spec of a tiny trial."""
     return trial_spec(method=method, **{**TINY, **settings})
 
 
-def play(method: FedAvg, **settings: Any) -> list[Finished]:
+def play(method: Method, **settings: Any) -> list[Finished]:
     """Run a tiny trial."""
     spec = tiny(method, settings)
     worker = Worker(prepare(spec, NO_SOURCE))
@@ -51,23 +49,23 @@ def play(method: FedAvg, **settings: Any) -> list[Finished]:
 
 
 class Trials:
-    """Tiny trials, each of which runs once however many checks look at it."""
+    """Tiny trials; each runs once, however many checks use it."""
 
     def __init__(self) -> None:
         self._done: dict[str, list[Finished]] = {}
 
-    def run(self, method: FedAvg, **settings: Any) -> list[Finished]:
+    def run(self, method: Method, **settings: Any) -> list[Finished]:
         """Return the finished rounds of a trial."""
         key = f"{method!r} {sorted(settings.items())}"
         if key not in self._done:
             self._done[key] = play(method, **settings)
         return self._done[key]
 
-    def hashes(self, method: FedAvg, **settings: Any) -> tuple[str, ...]:
+    def hashes(self, method: Method, **settings: Any) -> tuple[str, ...]:
         """Return the digest of the global weights after each round."""
         return tuple(done.row["weights_sha256"] for done in self.run(method, **settings))
 
-    def weights(self, method: FedAvg, **settings: Any) -> Tensor:
+    def weights(self, method: Method, **settings: Any) -> Tensor:
         """Return the last global weights."""
         return method.global_params(self.run(method, **settings)[-1].snapshot.state).weights
 
@@ -77,14 +75,16 @@ def distance(left: Tensor, right: Tensor) -> float:
     return float((left - right).abs().max())
 
 
-def plain_sgd(method: FedAvg, **settings: Any) -> Tensor:
-    """Train with PyTorch's own optimizer on the batches of the first client, round after round."""
+def plain_sgd(method: Method, **settings: Any) -> Tensor:
+    """Train with PyTorch's own optimizer on the first client's batches in every round."""
     spec = tiny(method, settings)
     worker = Worker(prepare(spec, NO_SOURCE))
-    network, how = worker.network, spec.optimizer
+    network, given = worker.network, spec.optimizer
     network.load(worker.initial())
     model = network.model.train()
-    sgd = torch.optim.SGD(model.parameters(), how.lr, how.momentum, weight_decay=how.weight_decay)
+    sgd = torch.optim.SGD(
+        model.parameters(), given.lr, given.momentum, weight_decay=given.weight_decay
+    )
     for round_index in range(spec.rounds):
         for batch in worker.local(0, round_index, None).batches():
             sgd.zero_grad(set_to_none=False)

@@ -1,0 +1,1 @@
+"""The evidence study: which images, which trials, and what came out."""

@@ -1,0 +1,46 @@
+"""bench: our time against plain PyTorch on this machine."""
+
+import json
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from fedgps_ray.cli.app import err, out
+from fedgps_ray.cli.declared import Bench
+from fedgps_ray.errors import unknown
+from fedgps_ray.tools.bench import measure
+
+
+def bench(options: Bench) -> None:
+    """Measure the workloads that are named, or all."""
+    known = [*measure.WORKLOADS, *measure.EXTRAS]
+    wanted = options.workloads or known
+    for name in wanted:
+        if name not in known:
+            raise unknown("workload", name, known)
+    races = [name for name in wanted if name in measure.WORKLOADS]
+    with err.status("starting Ray") as status:
+        results = list(measure.measure(races, options.repeats, status.update)) if races else []
+        share = measure.training_share(status.update) if "skew" in wanted else None
+        start, floor = measure.start_up(status.update) if "start" in wanted else (None, None)
+    if options.as_json:
+        extras = {"training_share": share, "start_seconds": start, "start_floor_seconds": floor}
+        print(json.dumps({"results": [result._asdict() for result in results], **extras}))
+        return
+    if results:
+        out.print(_table(results))
+    if share is not None:
+        out.print(f"skew: training is {share:.1%} of the actors' time (Dirichlet 0.1)")
+    if start is not None and floor is not None:
+        out.print(
+            f"start: first round after {start:.1f} s, {start / floor:.2f} times"
+            f" ray.init() plus a torch import ({floor:.1f} s)"
+        )
+
+
+def _table(results: Sequence[measure.Result]) -> Table:
+    table = Table("workload", "contender", "seconds", "ratio to the fastest plain loop")
+    for result in results:
+        seconds, ratio = f"{result.seconds:.4f}", f"{result.ratio:.3f}"
+        table.add_row(result.workload, result.contender, seconds, ratio)
+    return table

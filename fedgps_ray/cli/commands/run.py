@@ -1,0 +1,43 @@
+"""run: Ray starts in the background, if it will be needed, while PyTorch is imported."""
+
+import json
+from pathlib import Path
+
+import fedgps_ray
+from fedgps_ray.cli.declared import Run
+from fedgps_ray.cli.options import DATASETS, MODELS
+from fedgps_ray.loading import load
+from fedgps_ray.results.schema import ENDED
+
+METHODS_FOLDER = Path(fedgps_ray.__file__).with_name("methods")
+TRIALS_LOOKED_AT = 100
+
+
+def run(options: Run) -> None:
+    """Run one trial."""
+    if options.actors != "0" and _will_train(options):
+        load("fedgps_ray.cluster.session:start_early")(options.address)
+    load("fedgps_ray.cli.commands.trials:run")(options)
+
+
+def _will_train(options: Run) -> bool:
+    """Guess whether the settings are right and the trial has not ended; wrong costs time only."""
+    known = (METHODS_FOLDER / f"{options.method}.py").exists() and options.model in MODELS
+    data = options.dataset in DATASETS or Path(options.dataset).is_file()
+    return known and data and (options.restart or not _may_have_ended(options))
+
+
+def _may_have_ended(options: Run) -> bool:
+    """Say whether a trial that looks like this one has ended in this folder."""
+    paths = list(options.folder.glob("trials/*/trial.json"))
+    return len(paths) > TRIALS_LOOKED_AT or any(_looks_done(path, options) for path in paths)
+
+
+def _looks_done(path: Path, options: Run) -> bool:
+    try:
+        info = json.loads(path.read_text())
+        spec = info["spec"]
+        same = (spec["method"]["name"], spec["seed"]) == (options.method, options.seed)
+    except (OSError, ValueError, LookupError, TypeError):
+        return True  # damaged: whoever reads it next says so
+    return same and info.get("status") in ENDED

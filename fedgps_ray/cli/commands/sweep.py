@@ -1,0 +1,150 @@
+"""sweep, paper run, and how a sweep is resumed: many trials launched and shown."""
+
+import contextlib
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from fedgps_ray.cli import specs
+from fedgps_ray.cli.app import err, out, say
+from fedgps_ray.cli.commands.paper import path_of
+from fedgps_ray.cli.commands.watch import REFRESHES
+from fedgps_ray.cli.declared import PaperRun, Sweep
+from fedgps_ray.cli.options import Launch
+from fedgps_ray.errors import UserError
+from fedgps_ray.experiment import Experiment, load, scaled
+from fedgps_ray.spec import ExecutionSpec
+from fedgps_ray.sweep.drive import SweepPlan, drive, facts
+from fedgps_ray.sweep.launch import Stopping
+from fedgps_ray.sweep.ledger import Ledger
+from fedgps_ray.sweep.observe import standing
+from fedgps_ray.sweep.state import State
+from fedgps_ray.sweep.view import counts, view
+from fedgps_ray.tools.cost import budget
+
+
+def sweep(options: Sweep) -> None:
+    """Run all trials of an experiment file that have not ended yet."""
+    experiment = load(options.file, options.settings or [])
+    _launch(_job(experiment, options, str(options.file)), options)
+
+
+def run_paper(options: PaperRun) -> None:
+    """Run a table of the paper, as printed or at laptop scale."""
+    experiment = load(path_of(options.name), options.settings or [])
+    if options.scale == "small":
+        experiment = scaled(experiment, "small", options.dataset, options.rounds)
+    _launch(_job(experiment, options, options.name), options)
+
+
+def _launch(job: SweepPlan, options: Launch) -> None:
+    if options.dry_run:
+        _show_plan(job, options.as_json)
+    else:
+        _drive(job, options.as_json)
+
+
+def _job(experiment: Experiment, options: Launch, file: str) -> SweepPlan:
+    """Return what a launch of an experiment is to do; options win over the file."""
+    folder = options.folder or Path("runs") / experiment.name
+    own = {"out": folder, "files": experiment.files}
+    execution = specs.execution(**{**experiment.execution, **options.wanted, **own})
+    if execution.actors == 0:
+        raise UserError("actors = 0: a sweep runs on Ray; use 1 or more, or auto")
+    search, cells = experiment.search, experiment.cells
+    stopping = None if search is None else Stopping(search.scheduler, search.metric)
+    return SweepPlan(
+        experiment.name,
+        Ledger(folder, [cell.spec for cell in cells], {c.trial_id: c.label for c in cells}),
+        execution,
+        facts(experiment.title, experiment.description, stopping, file),
+        stopping,
+        tuple(options.reuse or ()),
+        max_concurrent=options.max_concurrent,
+    )
+
+
+def resume_sweep(
+    ledger: Ledger, facts: dict[str, Any], execution: ExecutionSpec, failed: bool, as_json: bool
+) -> None:
+    """Continue a sweep as its folder describes it."""
+    name, search = facts.pop("name"), facts["search"]
+    facts.pop("finished")
+    stopping = None if search is None else Stopping(**search)
+    _drive(SweepPlan(name, ledger, execution, facts, stopping, again=failed), as_json)
+
+
+def _show_plan(job: SweepPlan, as_json: bool) -> None:
+    """Show what a launch would do, and what it would take."""
+    entries = job.ledger.entries()
+    to_do = job.ledger.to_do(job.again)
+    with err.status("measuring this machine"):
+        found = budget(to_do, source=job.execution.source) if to_do else None
+    if as_json:
+        ids = {entry.spec.trial_id: entry.status for entry in entries}
+        print(json.dumps({"trials": ids, "estimate": found._asdict() if found else None}))
+        return
+    table = Table("trial", "what", "rounds", "status")
+    for entry in entries:
+        trial_id = entry.spec.trial_id
+        label = escape(str(job.ledger.labels[trial_id]))
+        table.add_row(trial_id, label, str(entry.spec.rounds), entry.status)
+    out.print(table)
+    out.print(f"{len(entries)} trials, {len(to_do)} to run")
+    if found is not None:
+        traffic = (found.bytes_up + found.bytes_down) / 1e9
+        hours = found.gpu_hours if found.core_hours is None else found.core_hours
+        unit = "GPU-hours" if found.core_hours is None else "core-hours"
+        out.print(f"about {hours:.2g} {unit} and {traffic:.3g} GB between clients and servers")
+        out.print(escape(found.sentence), soft_wrap=True)
+
+
+def _drive(job: SweepPlan, as_json: bool) -> None:
+    """Drive a sweep to its end with a live view; exit 1 if trials failed, 130 if interrupted."""
+    folder = job.ledger.folder
+    again = f"fedgps-ray resume {shlex.quote(str(folder))}"
+    try:
+        state = drive(job, _Screen())
+    except KeyboardInterrupt:  # before Tune takes it as a request to stop
+        say(f"interrupted; to continue: {again}")
+        raise typer.Exit(130) from None
+    if as_json:
+        print(json.dumps(standing(folder, False)))
+    else:
+        out.print(escape(f"{job.name}: {counts(state)}"), soft_wrap=True)
+        out.print(escape(f"results: {folder}"), soft_wrap=True)
+    if state.left:
+        say(f"interrupted; to continue: {again}")
+        raise typer.Exit(130)
+    if state.failed:
+        say(f"to run the failed ones again: {again} --failed")
+        raise typer.Exit(1)
+
+
+class _Screen:
+    """A live view in a terminal; elsewhere one line per event."""
+
+    def say(self, text: str) -> None:
+        """Tell something about the launch as a whole."""
+        say(text)
+
+    def event(self, text: str) -> None:
+        """Tell what happened to a trial; in a terminal the live view does."""
+        if not err.is_terminal:
+            say(text)
+
+    @contextlib.contextmanager
+    def live(self, state: State) -> Iterator[None]:
+        """Show a sweep while it runs."""
+        if not err.is_terminal:
+            yield
+            return
+        with Live(get_renderable=lambda: view(state), console=err, refresh_per_second=REFRESHES):
+            yield

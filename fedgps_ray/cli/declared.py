@@ -1,0 +1,309 @@
+"""All commands in the order of the help: names, options and examples, without PyTorch or Ray."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedgps_ray.cli.app import app, command, paper
+from fedgps_ray.cli.folders import check_file, check_folder
+from fedgps_ray.cli.options import (
+    MODELS,
+    Address,
+    Clients,
+    DataDir,
+    Dataset,
+    Download,
+    Execution,
+    Json,
+    Launch,
+    ResultsFolder,
+    Settings,
+    Split,
+    check_positive,
+)
+from fedgps_ray.errors import UserError, unknown
+
+SCALES = ("full", "small")
+MethodNames = Annotated[list[str] | None, typer.Argument(help="Methods; default: all.")]
+TableName = Annotated[str, typer.Argument(help="A name of `fedgps-ray paper list`.")]
+
+
+@command("run", "run:run", "run --method fedgps --clients 10 --alpha 0.1 --rounds 20")
+@dataclass(frozen=True, kw_only=True)
+class Run(Execution, Split):
+    """Run one trial; a finished one is not run again, an interrupted one continues."""
+
+    dataset: Dataset = "digits"
+    model: Annotated[str, typer.Option(help=f"{', '.join(MODELS[:-1])} or {MODELS[-1]}.")] = "cnn"
+    method: Annotated[str, typer.Option(help="See `fedgps-ray methods`.")] = "fedgps"
+    preset: Annotated[
+        str | None,
+        typer.Option(help="FedGPS as in the public code (official) or the text (paper)."),
+    ] = None
+    clients: Clients = 10
+    sampling_rate: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the clients that train in a round.")
+    ] = 0.5
+    rounds: Annotated[int, typer.Option(min=1, help="Number of rounds.")] = 50
+    local_epochs: Annotated[
+        int, typer.Option(min=1, help="Passes over a client's data in a round.")
+    ] = 1
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per step.")] = 64
+    lr: Annotated[float | None, typer.Option(help="Learning rate; default: the method's.")] = None
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of initial weights, selection and batches.")
+    ] = 0
+    settings: Settings = None
+    folder: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path(
+        "runs/default"
+    )
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Discard what this trial has done and start over.")
+    ] = False
+    as_json: Json = False
+
+    def __post_init__(self) -> None:
+        Execution.__post_init__(self)
+        Split.__post_init__(self)
+        check_positive("--sampling-rate", self.sampling_rate)
+        if self.lr is not None:
+            check_positive("--lr", self.lr)
+
+
+@command("resume", "resume:resume", "resume runs/default")
+@dataclass(frozen=True, kw_only=True)
+class Resume:
+    """Continue a sweep, or every trial of a folder that was interrupted or failed."""
+
+    folder: Annotated[
+        Path,
+        typer.Argument(help="A results folder, or a trial's folder."),
+    ]
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Of a sweep: also run again what failed.")
+    ] = False
+    address: Address = None
+    as_json: Json = False
+
+    def __post_init__(self) -> None:
+        check_folder(self.folder)
+
+
+@command("partition", "partition:partition", "partition --dataset digits --clients 10 --alpha 0.1")
+@dataclass(frozen=True, kw_only=True)
+class Partition(Split):
+    """Show which client holds which classes: as a heat map here and as PNG, and how skewed."""
+
+    dataset: Dataset = "digits"
+    clients: Clients = 10
+    settings: Settings = None
+    png: Annotated[Path | None, typer.Option(help="Where to write the figure.")] = None
+    data_dir: DataDir = None
+    download: Download = False
+    as_json: Json = False
+
+
+@command("sweep", "sweep:sweep", "sweep experiments/quickstart.toml --set 'seed=[0,1,2]'")
+@dataclass(frozen=True, kw_only=True)
+class Sweep(Launch):
+    """Run all trials of an experiment file that have not ended yet, here or on a cluster."""
+
+    file: Annotated[Path, typer.Argument(help="An experiment file (.toml).")]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_file(self.file)
+
+
+@command("watch", "watch:watch", "watch runs/quickstart")
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """Show a run or sweep live from another terminal, also after it has ended; Ctrl-C leaves."""
+
+    folder: ResultsFolder
+    once: Annotated[bool, typer.Option("--once", help="Show it once and exit.")] = False
+    svg: Annotated[Path | None, typer.Option(help="Also write what is shown to this SVG file.")] = (
+        None
+    )
+
+    def __post_init__(self) -> None:
+        check_folder(self.folder)
+
+
+@command("status", "status:status", "status runs/quickstart --timing")
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """Show what is finished, running, failed and missing, also of all results folders below."""
+
+    folder: ResultsFolder
+    timing: Annotated[
+        bool, typer.Option("--timing", help="Also how much of the time was training.")
+    ] = False
+    as_json: Json = False
+
+    def __post_init__(self) -> None:
+        check_folder(self.folder)
+
+
+@command("report", "report:report", "report runs/quickstart --against paper")
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Write tables, statistics and figures with a report.html, and show the comparison."""
+
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Results folders, of runs or sweeps."),
+    ] = None
+    target: Annotated[
+        Path | None, typer.Option("--out", help="Folder of the report; default FOLDER/report.")
+    ] = None
+    against: Annotated[
+        str | None, typer.Option(help="paper: also put the published numbers beside ours.")
+    ] = None
+    published: Annotated[
+        bool, typer.Option("--published", help="Report on the paper's printed numbers alone.")
+    ] = False
+    theory: Annotated[
+        bool, typer.Option("--theory", help="Also measure the terms of the paper's theory.")
+    ] = False
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", help="Rewrite the page while a sweep runs; it reloads itself."),
+    ] = False
+    as_json: Json = False
+
+    def __post_init__(self) -> None:
+        if self.follow and self.theory:
+            raise UserError("--theory measures finished trials; use it without --follow")
+        if self.against not in (None, "paper"):
+            raise unknown("comparison", str(self.against), ["paper"])
+        for folder in self.folders or []:
+            check_folder(folder)
+        if not self.folders and not self.published:
+            raise UserError("name a results folder, such as runs/quickstart, or use --published")
+
+
+app.add_typer(paper)
+
+
+@command("list", "paper:list_tables", "paper list", paper)
+@dataclass(frozen=True, kw_only=True)
+class PaperList:
+    """List the paper's tables: how many trials each has, and what they would take here."""
+
+    no_estimate: Annotated[
+        bool, typer.Option("--no-estimate", help="Do not measure this machine.")
+    ] = False
+    gpu_speedup: Annotated[
+        float | None, typer.Option(help="Without a GPU here: how much faster one is assumed.")
+    ] = None
+    as_json: Json = False
+
+
+@command("write", "paper:write", "paper write cifar10_10_5_1 --out my_table.toml", paper)
+@dataclass(frozen=True, kw_only=True)
+class PaperWrite:
+    """Write the experiment file of a table, as a start for your own."""
+
+    name: TableName
+    target: Annotated[Path, typer.Option("--out", help="The file to write.")]
+
+    def __post_init__(self) -> None:
+        if self.target.exists():
+            raise UserError(f"{self.target} exists already; choose another --out")
+
+
+@command("run", "sweep:run_paper", "paper run cifar10_10_5_1 --scale small", paper)
+@dataclass(frozen=True, kw_only=True)
+class PaperRun(Launch):
+    """Run a table of the paper, as printed or at laptop scale."""
+
+    name: TableName
+    scale: Annotated[
+        str, typer.Option(help="full: as in the paper; small: the same grid for a laptop.")
+    ] = "full"
+    dataset: Annotated[
+        str | None, typer.Option(help="With --scale small: synthetic, or the path of an .npz file.")
+    ] = None
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="With --scale small: rounds per trial.")
+    ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scale not in SCALES:
+            raise unknown("scale", self.scale, SCALES)
+        if self.scale == "full" and (self.dataset or self.rounds):
+            raise UserError("--dataset and --rounds are for --scale small; use --set otherwise")
+
+
+@command("methods", "listing:methods", "methods fedgps scaffold")
+@dataclass(frozen=True, kw_only=True)
+class Methods:
+    """List the methods, a line each; with names: all about these, with their defaults."""
+
+    names: Annotated[list[str] | None, typer.Argument(help="Show these in full.")] = None
+    as_json: Json = False
+
+
+@command("datasets", "listing:datasets", "datasets")
+@dataclass(frozen=True, kw_only=True)
+class Datasets:
+    """List the data sets."""
+
+    as_json: Json = False
+
+
+@command("models", "listing:models", "models")
+@dataclass(frozen=True, kw_only=True)
+class Models:
+    """List the models."""
+
+    as_json: Json = False
+
+
+@command("doctor", "doctor:doctor", "doctor")
+@dataclass(frozen=True, kw_only=True)
+class Doctor:
+    """Check this machine: what it has, what is wrong, and how to fix it."""
+
+    folder: Annotated[Path, typer.Option("--out", help="Where results would go.")] = Path("runs")
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder with the files of CIFAR or SVHN.")
+    ] = None
+    no_ray: Annotated[bool, typer.Option("--no-ray", help="Do not try to start Ray.")] = False
+    as_json: Json = False
+
+
+@command("verify", "verify:verify", "verify fedgps scaffold")
+@dataclass(frozen=True, kw_only=True)
+class Verify:
+    """Check here, without Ray, that the methods compute what they should."""
+
+    names: MethodNames = None
+    as_json: Json = False
+
+
+@command("bench", "bench:bench", "bench W1 W2 --repeats 5")
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """Measure our time against plain PyTorch on this machine, side by side."""
+
+    workloads: Annotated[
+        list[str] | None,
+        typer.Argument(help="step, W1, W2, W3 (against plain PyTorch), skew, start; default: all."),
+    ] = None
+    repeats: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 5
+    as_json: Json = False
+
+
+@command("soak", "soak:soak", "soak --rounds 300")
+@dataclass(frozen=True, kw_only=True)
+class Soak:
+    """Run many tiny rounds on Ray and show whether memory or open files grow."""
+
+    rounds: Annotated[int, typer.Option(min=1, help="How many rounds to run.")] = 300
+    method: Annotated[str, typer.Option(help="See `fedgps-ray methods`.")] = "fedgps"
+    as_json: Json = False

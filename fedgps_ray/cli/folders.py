@@ -1,0 +1,49 @@
+"""Results folders: which there are below a folder, and what is said where there are none."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedgps_ray.errors import UserError, nearest
+
+DEPTH = 3
+NAMED = 5  # of the folders found
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that does not exist, naming the one that may be meant."""
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}.{_near(folder)}")
+
+
+def check_file(path: Path) -> None:
+    """Refuse a file that does not exist, naming the one that may be meant."""
+    if not path.is_file():
+        raise UserError(f"there is no file {path}.{_near(path)}")
+
+
+def _near(path: Path) -> str:
+    return nearest(str(path), map(str, path.parent.glob("*")))
+
+
+def has_results(folder: Path) -> bool:
+    """Say whether a folder holds a sweep, single runs, or is a trial's own."""
+    own = ("experiment.json", "trial.json")
+    return any((folder / name).exists() for name in own) or any(folder.glob("trials/*/trial.json"))
+
+
+def below(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
+    """Yield the results folders below a folder, which need not be one itself."""
+    for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
+        if has_results(inner):
+            yield inner
+        elif depth > 1:
+            yield from below(inner, depth - 1)
+
+
+def no_results(folder: Path) -> UserError:
+    """Return what to say about a folder without results, with those below it."""
+    found = [str(path) for path in below(folder)]
+    if not found:
+        return UserError(f"no trials in {folder}: expected trials/*/trial.json there")
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return UserError(f"no trials in {folder} itself; below it: {', '.join(found[:NAMED])}{more}")

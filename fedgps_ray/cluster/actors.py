@@ -1,0 +1,244 @@
+"""The actors of a trial: clients that work, and the server that runs the trial on them.
+
+Both are plain classes; each runs in a process of its own inside a `crew.Host`.
+"""
+
+import os
+import traceback
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+import ray
+import torch
+
+from fedgps_ray.cluster.crew import TrialSettings
+from fedgps_ray.cluster.dispatch import Dispatcher, share
+from fedgps_ray.cluster.parcels import (
+    AnswerJob,
+    AnyJob,
+    EvaluationJob,
+    Key,
+    Loan,
+    Opened,
+    Parcel,
+    Slot,
+    loans_of,
+    open_parcel,
+    wrap,
+)
+from fedgps_ray.cluster.pool import RayPool
+from fedgps_ray.cluster.session import LOST, Actor, Reference
+from fedgps_ray.data.datasets import Dataset
+from fedgps_ray.errors import ClientFailed, UserError
+from fedgps_ray.events import Event, Started, Status
+from fedgps_ray.methods.base import Reply
+from fedgps_ray.results.mirror import Mirror, mirrored
+from fedgps_ray.rounds.trial import claimed, run_with_pool
+from fedgps_ray.rounds.worker import Job, Setup, Worker, prepare
+from fedgps_ray.spec import ExecutionSpec, TrialSpec
+
+Facts = dict[str, Any]
+Data = Sequence[Reference]  # where the data set lies, if a library has it
+
+
+class ClientActor:
+    """Does the work of any client; between calls it keeps nothing but the trial's data."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.worker: Worker | None = None
+
+    def facts(self) -> Facts:
+        """Say where and what this actor is."""
+        return {
+            "name": self.name,
+            "pid": os.getpid(),
+            "node": ray.get_runtime_context().get_node_id(),
+            "gpus": ray.get_gpu_ids(),
+            "visible_gpus": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        }
+
+    def ping(self) -> None:
+        """Answer, also while working: a process that does not is hung."""
+
+    def setup(self, name: str, device: str, setup: Setup, data: Dataset) -> Facts:
+        """Make ready for a trial; whatever was before is gone."""
+        self.name = name
+        whole = setup._replace(data=data)
+        self.worker = Worker(whole, device_for(device, ray.get_gpu_ids()), name)
+        return self.facts()
+
+    def do(self, jobs: Sequence[AnyJob], apart: bool, *arguments: Parcel) -> list[Any]:
+        """Do jobs one after the other; apart: each kept value is returned on its own."""
+        assert self.worker is not None
+        torch.set_num_threads(self.worker.spec.threads)
+        call = _Call(self.worker, arguments)
+        results = [call.run(job) for job in jobs]
+        if not apart:
+            return results
+        kept = [part for reply in results for part in (reply.memory, reply.velocity)]
+        return [[_without_kept(reply) for reply in results], *kept]
+
+
+class _Call:
+    """One call of a client actor: its arguments are opened when first needed."""
+
+    def __init__(self, worker: Worker, arguments: Sequence[Parcel]) -> None:
+        self.worker, self.arguments = worker, arguments
+        self.opened: dict[int, Opened] = {}
+
+    def run(self, job: AnyJob) -> Any:
+        """Do one job; an exception names the client and the round."""
+        try:
+            if isinstance(job, Job):
+                return self._work(job)
+            if isinstance(job, EvaluationJob):
+                return self.worker.tallies(self._open(job.params).value, job.numbers)
+            return self._answer(job)
+        except Exception as problem:  # whatever a method raises has to name its client
+            raise ClientFailed(
+                f"{_named(job)}: {problem}\n{traceback.format_exc()}".strip()
+            ) from None
+
+    def _open(self, argument: int) -> Opened:
+        if argument not in self.opened:
+            self.opened[argument] = open_parcel(self.arguments[argument])
+        return self.opened[argument]
+
+    def _kept(self, slot: Slot | None) -> Any:
+        if slot is None:
+            return None
+        parcel = self.arguments[slot.parcel] if isinstance(slot.parcel, int) else slot.parcel
+        return open_parcel(parcel, lambda which: self._open(slot.lenders[which]).tensors).value
+
+    def _work(self, job: Job) -> Reply:
+        message = self._open(job.message)
+        memory, velocity = self._kept(job.memory), self._kept(job.velocity)
+        reply = self.worker.work(Job(job.client, job.round, message.value, memory, velocity))
+        return reply._replace(
+            upload=wrap(reply.upload),
+            memory=_wrapped(reply.memory, loans_of(message.tensors, 0)),
+            velocity=_wrapped(reply.velocity),
+        )
+
+    def _answer(self, job: AnswerJob) -> Parcel:
+        asked = job.asked._replace(sent=self._open(job.sent).value)
+        return wrap(self.worker.answer(asked, job.client, self._kept(job.memory)))
+
+
+def _wrapped(value: object, lent: Mapping[Key, Loan] | None = None) -> Parcel | None:
+    return None if value is None else wrap(value, lent)
+
+
+def _without_kept(reply: Reply) -> Reply:
+    """Leave of the kept values only what they borrow."""
+    memory, velocity = (
+        None if part is None else part._replace(skeleton=None, arrays=[])
+        for part in (reply.memory, reply.velocity)
+    )
+    return reply._replace(memory=memory, velocity=velocity)
+
+
+def _named(job: AnyJob) -> str:
+    if isinstance(job, Job):
+        return f"client {job.client} failed in round {job.round + 1}"
+    if isinstance(job, AnswerJob):
+        return f"client {job.client} failed to answer in round {job.asked.round + 1}"
+    return "testing the model failed"
+
+
+def device_for(wanted: str, gpu_ids: Sequence[int | str]) -> str:
+    """Return cuda for an actor that was given a share of a GPU, else cpu."""
+    if wanted != "auto":
+        return wanted
+    if not gpu_ids:
+        return "cpu"
+    if not torch.cuda.is_available():
+        raise UserError(
+            "this actor was given a share of a GPU, but PyTorch finds none;"
+            " install a CUDA build of PyTorch, or run with --client-gpus 0"
+        )
+    return "cuda"
+
+
+class ServerActor:
+    """Runs one trial after another on the client actors it is given."""
+
+    def __init__(self) -> None:
+        self.dispatcher: Dispatcher | None = None
+        self.stop_wanted = self.is_running = False
+
+    def run(
+        self, settings: TrialSettings, clients: Sequence[Actor], data: Data
+    ) -> Generator[Event]:
+        """Yield where the trial starts, then its rows.
+
+        Nothing of an earlier trial is used but the client actors, which are set up again.
+        """
+        spec, execution = TrialSpec(**settings.spec), ExecutionSpec(**settings.execution)
+        self.dispatcher, self.is_running = None, True
+        try:
+            events = self._trial(spec, execution, settings, clients, data)
+            yield from _kept_at(execution, f"trials/{spec.trial_id}", events)
+        finally:
+            self.is_running = False
+
+    def _trial(
+        self,
+        spec: TrialSpec,
+        execution: ExecutionSpec,
+        settings: TrialSettings,
+        clients: Sequence[Actor],
+        data: Data,
+    ) -> Generator[Event]:
+        patience = settings.policy.after_driver_loss().pause
+        with claimed(spec, execution, settings.start_over, patience) as store:
+            if (rounds_done := store.ended()) is not None:
+                yield Started(rounds_done, [])
+                return
+            loaded = ray.get(data[0]) if data else None
+            worker = Worker(prepare(spec, execution.source, loaded), execution.server_device)
+            shared = share(worker.setup, data[0] if data else None)
+            dispatcher = Dispatcher(clients, shared, execution.device, settings.policy)
+            pool = RayPool(worker.setup, self._ready(dispatcher))
+            yield from run_with_pool(store, execution, worker, pool, losses=LOST)
+
+    def _ready(self, dispatcher: Dispatcher) -> Dispatcher:
+        """Wait for the client actors, so that the wait can be seen and stopped."""
+        self.dispatcher = dispatcher
+        dispatcher.stopping = self.stop_wanted
+        dispatcher.wait_ready()
+        return dispatcher
+
+    def stop(self) -> None:
+        """Let the trial write a checkpoint and end."""
+        self.stop_wanted = True
+        if self.dispatcher is not None:
+            self.dispatcher.stopping = True
+
+    def is_idle(self) -> bool:
+        """Say whether the trial has ended."""
+        return not self.is_running
+
+    def status(self) -> Status:
+        """Say what is being worked on."""
+        if self.dispatcher is None:
+            return Status("reading data")
+        ready = all(seat.is_ready for seat in self.dispatcher.seats)
+        what = "training" if ready else "waiting for actors"
+        return Status(what, self.dispatcher.in_flight(), self.dispatcher.restarts)
+
+    def facts(self) -> list[Facts]:
+        """Say where this actor and the client actors are."""
+        seats = self.dispatcher.seats if self.dispatcher else []
+        return [{"name": "server", "pid": os.getpid()}, *(seat.facts for seat in seats)]
+
+
+def _kept_at(execution: ExecutionSpec, name: str, events: Generator[Event]) -> Generator[Event]:
+    """Keep a trial's results in the execution's storage, if it has one."""
+    if execution.storage is None:
+        yield from events
+        return
+    mirror = Mirror(execution.storage)
+    mirror.fetch(execution.out, name)
+    yield from mirrored(mirror, execution.out, name, events, execution.checkpoint_seconds)

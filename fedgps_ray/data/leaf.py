@@ -1,0 +1,80 @@
+"""Data sets in the JSON format of LEAF: examples and labels of each user."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgps_ray.errors import UserError
+
+MALFORMED = (KeyError, TypeError, AttributeError)
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """Return the arrays of train/*.json and test/*.json, and the user of each training example."""
+    train, test = (_part(folder / part) for part in ("train", "test"))
+    x_train, x_test = _numbers(train[0], test[0], folder)
+    return {
+        "x_train": x_train,
+        "y_train": np.array(train[1]),
+        "x_test": x_test,
+        "y_test": np.array(test[1]),
+        "client_train": np.array(train[2]),
+    }
+
+
+def _part(folder: Path) -> tuple[list[Any], list[Any], list[str]]:
+    """Return the examples, the labels and the users of all files of a folder."""
+    examples: list[Any] = []
+    labels: list[Any] = []
+    owners: list[str] = []
+    for file in sorted(folder.glob("*.json")):
+        for user, own in _users(file).items():
+            examples += own["x"]
+            labels += own["y"]
+            owners += [user] * len(own["y"])
+    if not examples:
+        raise UserError(f"{folder} has no example: expected .json files as LEAF writes them")
+    return examples, labels, owners
+
+
+def _users(file: Path) -> dict[str, Any]:
+    """Return {user: {"x": [...], "y": [...]}} of one file, after checking it."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        found = {str(user): content["user_data"][user] for user in content["users"]}
+        for user, own in found.items():
+            if not isinstance(own["x"], list) or len(own["x"]) != len(own["y"]):
+                raise UserError(f"{file}: x and y of user '{user}' are not lists of equal length")
+        return found
+    except MALFORMED as error:
+        raise UserError(f"{file} is not in LEAF's format: no {error}") from None
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{file} cannot be read as JSON: {error}") from None
+
+
+def _numbers(train: list[Any], test: list[Any], folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the examples as arrays; texts of one length become the numbers of their letters."""
+    try:
+        x_train, x_test = np.array(train), np.array(test)
+    except (ValueError, TypeError):
+        raise UserError(f"{folder}: examples have different lengths; expected one shape") from None
+    if x_train.dtype.kind != "U":
+        return x_train, x_test
+    return _letters(train, test, folder)
+
+
+def _letters(
+    train: list[Any], test: list[Any], folder: Path
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    texts = [*train, *test]
+    if len({(type(text), len(text)) for text in texts}) != 1 or not isinstance(texts[0], str):
+        raise UserError(
+            f"{folder}: texts have different lengths or are no plain texts; store them as lists of"
+            " numbers of one length instead"
+        )
+    number = {letter: place for place, letter in enumerate(sorted(set("".join(texts))))}
+    tokens = np.array([[number[letter] for letter in text] for text in texts], np.int64)
+    return tokens[: len(train)], tokens[len(train) :]

@@ -1,0 +1,17 @@
+"""Processes that tests start, whatever started the tests."""
+
+import signal
+import subprocess
+
+
+def start(command, **options):
+    """Start a process that Ctrl-C reaches, also where a shell runs the tests in the background.
+
+    Such a shell ignores SIGINT, and so does every process below it; only a signal that somebody
+    handles goes back to its default when a program is started.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(command, **options)
+    finally:
+        signal.signal(signal.SIGINT, before)
