@@ -15,6 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from fedgps_ray.data.arrays import Layout, Treatment
 from fedgps_ray.errors import UserError, unknown
+from fedgps_ray.identity import Settings, Table
 
 DATASETS: dict[str, str] = {
     "digits": "1,797 grey 8x8 images of handwritten digits, embedded; 10 classes",
@@ -110,7 +111,7 @@ class _Own:
     standardise: bool = True
 
     @model_serializer(mode="wrap")
-    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> Table:
         """Leave out options that are not used, so that a new option changes no trial's id."""
         defaults = {field.name: field.default for field in fields(self)}
         return {
@@ -182,7 +183,7 @@ class HuggingFace(_OwnArrays):
 
 OwnData = Npz | Arrays | Leaf | ImageFolder | HuggingFace
 DatasetSpec = Named | Emnist | Synthetic | OwnData
-KINDS: dict[str, Any] = {
+KINDS: Table = {
     "synthetic": Synthetic,
     "emnist": Emnist,
     "npz": Npz,
@@ -194,7 +195,7 @@ KINDS: dict[str, Any] = {
 OWN = [name for name, kind in KINDS.items() if kind in get_args(OwnData)]
 
 
-def parse(value: str | Mapping[str, Any] | DatasetSpec) -> DatasetSpec:
+def parse(value: str | Settings | DatasetSpec) -> DatasetSpec:
     """Return the spec for a name, or for a table with a name and settings."""
     if isinstance(value, get_args(DatasetSpec)):
         spec: DatasetSpec = value
@@ -213,7 +214,7 @@ def parse(value: str | Mapping[str, Any] | DatasetSpec) -> DatasetSpec:
     return spec
 
 
-def _table(value: Any) -> dict[str, Any]:
+def _table(value: Any) -> Table:
     table = {"name": value} if isinstance(value, str) else value
     if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
         raise UserError(f"a data set is a name, or a table with a name and settings; got {value!r}")
@@ -243,7 +244,7 @@ def _reasons(error: ValidationError) -> str:
     return "; ".join(_reason(item) for item in error.errors())
 
 
-def _reason(item: Mapping[str, Any]) -> str:
+def _reason(item: Settings) -> str:
     place = " ".join(str(part) for part in item["loc"])
     reason = str(item["msg"])
     if item["type"] == "value_error":  # our own words

@@ -14,7 +14,7 @@ from fedgps_ray.experiment.document import Document, read
 from fedgps_ray.experiment.files import resolve
 from fedgps_ray.experiment.search import Search
 from fedgps_ray.experiment.tables import Table, alternatives, flat, merged
-from fedgps_ray.identity import Label
+from fedgps_ray.identity import Label, Settings
 from fedgps_ray.methods import METHODS
 from fedgps_ray.spec import TrialSpec
 
@@ -91,7 +91,7 @@ def _within_search(document: Document) -> Document:
     return document._replace(search=document.search._replace(ranges=ranges))
 
 
-def _without(table: Mapping[str, Any], overrides: Mapping[str, Any]) -> Table:
+def _without(table: Settings, overrides: Settings) -> Table:
     """Drop the keys that are overridden, and those below them."""
     return {
         key: value

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgps_ray.data import datasets
-from fedgps_ray.identity import SELECTORS
+from fedgps_ray.identity import SELECTORS, Table
 from fedgps_ray.spec import TrialSpec, trial_spec
 
 
@@ -27,7 +27,7 @@ def resolve(values: Mapping[str, Any], *folders: Path) -> tuple[TrialSpec, dict[
     return trial_spec(**values), files
 
 
-def _table(key: str, value: Any) -> dict[str, Any]:
+def _table(key: str, value: Any) -> Table:
     return dict(value) if isinstance(value, Mapping) else {SELECTORS[key]: value}
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from fedgps_ray import seeds
 from fedgps_ray.errors import UserError, unknown
 from fedgps_ray.experiment.tables import Table, flat
+from fedgps_ray.identity import Settings
 
 SCHEDULERS = ("asha", "median", "none")
 METRICS = ("accuracy", "loss")
@@ -65,7 +66,7 @@ class Search(NamedTuple):
         ]
 
 
-def parse_search(table: Mapping[str, Any]) -> Search:
+def parse_search(table: Settings) -> Search:
     """Return the search that a table describes."""
     known = [*DEFAULTS, "ranges"]
     for key in table:
@@ -114,7 +115,7 @@ def _choices(where: str, choices: Any) -> Choices:
     return Choices(tuple(choices))
 
 
-def _span(where: str, value: Mapping[str, Any]) -> Span:
+def _span(where: str, value: Settings) -> Span:
     if not all(_is_finite_number(value.get(end)) for end in ("low", "high")):
         raise UserError(f"{where}: low and high must be numbers, got {dict(value)!r}")
     low, high, log = value["low"], value["high"], value.get("log", False)

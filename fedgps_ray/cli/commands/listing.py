@@ -11,6 +11,7 @@ from fedgps_ray.cli.app import out, pairs
 from fedgps_ray.cli.declared import Datasets, Methods, Models
 from fedgps_ray.data.datasets import DATASETS
 from fedgps_ray.errors import unknown
+from fedgps_ray.identity import Table
 from fedgps_ray.methods import METHODS, about, title
 from fedgps_ray.models import MODELS
 
@@ -38,7 +39,7 @@ def _show_briefly(ideas: dict[str, str]) -> None:
     out.print("More about one, with its settings: fedgps-ray methods NAME", highlight=False)
 
 
-def _show_in_full(known: dict[str, dict[str, Any]]) -> None:
+def _show_in_full(known: dict[str, Table]) -> None:
     for name, facts in known.items():
         lines = {key: _inline(value) for key, value in facts.items() if value}
         out.print(f"[bold]{name}[/]", highlight=False)
@@ -46,7 +47,7 @@ def _show_in_full(known: dict[str, dict[str, Any]]) -> None:
     out.print("M: numbers in the model, C: classes, d: features. Change a default with --set.")
 
 
-def _facts(kind: Any) -> dict[str, Any]:
+def _facts(kind: Any) -> Table:
     return {
         "title": title(kind),
         "idea": (kind.__doc__ or "").split("\n")[0],

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fedgps_ray.data.batches import Batch
+from fedgps_ray.identity import Table
 from fedgps_ray.methods import METHODS
 from fedgps_ray.methods.base import Method
 from fedgps_ray.methods.ccvr import CCVR
@@ -33,7 +34,7 @@ from fedgps_ray.tools.verify.toy import vector
 from fedgps_ray.tools.verify.trials import EXACT, Trials, distance, plain_sgd, play, quick
 from fedgps_ray.training.local import Local
 
-Settings = dict[str, Any]  # of a trial
+Settings = Table  # of a trial
 AS_IT_IS: Settings = {}
 ALONE = {"clients": 1, "sampling_rate": 1.0, "partition": "iid"}
 ALL, ONE_EACH = {"sampling_rate": 1.0}, {"sampling_rate": 0.2}

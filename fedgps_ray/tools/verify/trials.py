@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedgps_ray.data.datasets import NO_SOURCE
+from fedgps_ray.identity import Table
 from fedgps_ray.methods import METHODS
 from fedgps_ray.methods.base import Method
 from fedgps_ray.rounds.loop import Finished, Snapshot, run
@@ -16,7 +17,7 @@ from fedgps_ray.spec import TrialSpec, trial_spec
 
 DATA = {"num_classes": 3, "image_size": 8, "channels": 1, "train_size": 60, "test_size": 15}
 # One client takes part in all three rounds, one misses the second, two are new there.
-TINY: dict[str, Any] = {
+TINY: Table = {
     "dataset": {"name": "synthetic", **DATA},
     "partition": {"alpha": 0.5, "min_size": 6},
     "model": "convnet",
@@ -27,7 +28,7 @@ TINY: dict[str, Any] = {
     "surrogate": {"per_class": 4, "batch_size": 6},
 }
 EXACT = {"precision": "float64"}
-FASTER: dict[str, Any] = {"ccvr": {"virtual_features": 20}}  # less work of the same kind
+FASTER: Table = {"ccvr": {"virtual_features": 20}}  # less work of the same kind
 
 
 def quick(name: str) -> Method:
@@ -35,7 +36,7 @@ def quick(name: str) -> Method:
     return METHODS[name](**FASTER.get(name, {}))
 
 
-def tiny(method: Method, settings: dict[str, Any]) -> TrialSpec:
+def tiny(method: Method, settings: Table) -> TrialSpec:
     """Return the spec of a tiny trial."""
     return trial_spec(method=method, **{**TINY, **settings})
 
