@@ -70,7 +70,7 @@ class Treatment(NamedTuple):
 AS_IT_IS = Treatment()
 
 
-def from_arrays(arrays: Any, name: str, treatment: Treatment = AS_IT_IS) -> Dataset:
+def from_arrays(arrays: object, name: str, treatment: Treatment = AS_IT_IS) -> Dataset:
     """Return the data set of arrays x_train, y_train, x_test, y_test, [classes], [client_train].
 
     They come as a mapping or a named tuple; name says in messages whose arrays they are.
@@ -100,11 +100,11 @@ def from_arrays(arrays: Any, name: str, treatment: Treatment = AS_IT_IS) -> Data
     )
 
 
-def _parts(letter: str, train: Any, test: Any) -> tuple[tuple[str, Any], tuple[str, Any]]:
+def _parts(letter: str, train: object, test: object) -> tuple[tuple[str, Any], tuple[str, Any]]:
     return (f"{letter}_train", train), (f"{letter}_test", test)
 
 
-def _by_name(arrays: Any, name: str) -> dict[str, Array]:
+def _by_name(arrays: object, name: str) -> dict[str, Array]:
     given = arrays._asdict() if hasattr(arrays, "_asdict") else arrays
     if not isinstance(given, Mapping):
         raise UserError(
@@ -121,7 +121,7 @@ def _by_name(arrays: Any, name: str) -> dict[str, Array]:
     }
 
 
-def _plain(name: str, key: str, value: Any) -> Array:
+def _plain(name: str, key: str, value: object) -> Array:
     array = np.asarray(value)
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8")

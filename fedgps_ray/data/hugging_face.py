@@ -133,7 +133,7 @@ def _listed(split: _Split) -> str:
     return f"it has {', '.join(split.table.column_names)}"
 
 
-def _is_number(kind: Any) -> bool:
+def _is_number(kind: object) -> bool:
     return bool(
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
     )
@@ -194,7 +194,7 @@ def _nested(array: Any, where: str) -> Array:
     return inner.reshape(len(array), int(lengths[0]), *inner.shape[1:])
 
 
-def _is_other_list(kind: Any) -> bool:
+def _is_other_list(kind: object) -> bool:
     return bool(pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 

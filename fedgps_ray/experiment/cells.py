@@ -214,7 +214,7 @@ def _method(draft: Draft) -> str:
     return " ".join([options.pop("name"), *(f"{k}={_text(v)}" for k, v in options.items())])
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
 
 

@@ -27,7 +27,7 @@ def resolve(values: Mapping[str, Any], *folders: Path) -> tuple[TrialSpec, dict[
     return trial_spec(**values), files
 
 
-def _table(key: str, value: Any) -> Table:
+def _table(key: str, value: object) -> Table:
     return dict(value) if isinstance(value, Mapping) else {SELECTORS[key]: value}
 
 

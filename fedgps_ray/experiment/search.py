@@ -84,7 +84,7 @@ def parse_search(table: Settings) -> Search:
     return Search(**{**given, "ranges": _ranges(table.get("ranges"))})
 
 
-def _ranges(given: Any) -> dict[str, Range]:
+def _ranges(given: object) -> dict[str, Range]:
     if not isinstance(given, Mapping) or not given:
         raise UserError(
             "search.ranges: say what is searched, such as [search.ranges] and below it"
@@ -97,7 +97,7 @@ def _ranges(given: Any) -> dict[str, Range]:
 _KEYS = {"low", "high", "log", "choices"}
 
 
-def _range(where: str, value: Any) -> Range:
+def _range(where: str, value: object) -> Range:
     if not isinstance(value, Mapping):
         raise UserError(
             f"{where}: must be a table {{ low, high, log }} or {{ choices }}, got {value!r}"
@@ -109,7 +109,7 @@ def _range(where: str, value: Any) -> Range:
     return _choices(where, value["choices"]) if "choices" in value else _span(where, value)
 
 
-def _choices(where: str, choices: Any) -> Choices:
+def _choices(where: str, choices: object) -> Choices:
     if not isinstance(choices, list) or not choices:
         raise UserError(f"{where}: choices must be a list with at least one value, got {choices!r}")
     return Choices(tuple(choices))
@@ -128,7 +128,7 @@ def _span(where: str, value: Settings) -> Span:
     return Span(low, high, log)
 
 
-def _is_whole_number(value: Any) -> bool:
+def _is_whole_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -32,7 +32,7 @@ def flat(
     return values
 
 
-def put(values: Table, key: str, value: Any) -> None:
+def put(values: Table, key: str, value: object) -> None:
     """Set a dotted key; a plain name is turned into a table where one is needed."""
     *parents, last = key.split(".")
     for parent in parents:
@@ -52,7 +52,7 @@ def merged(*tables: Settings) -> Table:
     return values
 
 
-def alternatives(value: Any) -> list[Any]:
+def alternatives(value: object) -> list[Any]:
     """Return all single values that a value with lists in it stands for."""
     if isinstance(value, list):
         return [each for item in value for each in alternatives(item)]

@@ -58,7 +58,7 @@ def _facts(kind: Any) -> Table:
     }
 
 
-def _inline(value: Any) -> str:
+def _inline(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {item}" for key, item in value.items())
     return ", ".join(value) if isinstance(value, list) else str(value)

@@ -68,7 +68,7 @@ def path() -> Claims:
     }
 
 
-def ahead(method: Method, update: Sequence[float], memory: Any) -> Value:
+def ahead(method: Method, update: Sequence[float], memory: object) -> Value:
     """Return how far from the weights a client takes its gradient in round 1."""
     local = toy.client(PLANE if len(update) == 2 else TENSORS, toy.slope(*[0.0] * len(update)))
     local.round = 1

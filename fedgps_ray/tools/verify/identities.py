@@ -56,7 +56,7 @@ NO_CONTRAST: Any = {"w_align": 0.0, "w_surrogate_supcon": 0.0}
 class Unlike(NUCFL):
     """NUCFL with two matrices whose similarity is 0 in place of what it compares."""
 
-    def pair(self, *_: Any) -> Callable[[Local, Batch], Pair | None]:
+    def pair(self, *_: object) -> Callable[[Local, Batch], Pair | None]:
         """Compare (1, 0, -1) with (1, -2, 1)."""
         one, other = vector(1, 0, -1)[:, None], vector(1, -2, 1)[:, None]
         return lambda local, batch: (one.to(batch.x), other.to(batch.x))

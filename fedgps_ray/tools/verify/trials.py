@@ -1,7 +1,5 @@
 """Tiny trials on generated images, run by worker, pool and round loop without Ray."""
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -41,7 +39,7 @@ def tiny(method: Method, settings: Table) -> TrialSpec:
     return trial_spec(method=method, **{**TINY, **settings})
 
 
-def play(method: Method, **settings: Any) -> list[Finished]:
+def play(method: Method, **settings: object) -> list[Finished]:
     """Run a tiny trial."""
     spec = tiny(method, settings)
     worker = Worker(prepare(spec, NO_SOURCE))
@@ -55,18 +53,18 @@ class Trials:
     def __init__(self) -> None:
         self._done: dict[str, list[Finished]] = {}
 
-    def run(self, method: Method, **settings: Any) -> list[Finished]:
+    def run(self, method: Method, **settings: object) -> list[Finished]:
         """Return the finished rounds of a trial."""
         key = f"{method!r} {sorted(settings.items())}"
         if key not in self._done:
             self._done[key] = play(method, **settings)
         return self._done[key]
 
-    def hashes(self, method: Method, **settings: Any) -> tuple[str, ...]:
+    def hashes(self, method: Method, **settings: object) -> tuple[str, ...]:
         """Return the digest of the global weights after each round."""
         return tuple(done.row["weights_sha256"] for done in self.run(method, **settings))
 
-    def weights(self, method: Method, **settings: Any) -> Tensor:
+    def weights(self, method: Method, **settings: object) -> Tensor:
         """Return the last global weights."""
         return method.global_params(self.run(method, **settings)[-1].snapshot.state).weights
 
@@ -76,7 +74,7 @@ def distance(left: Tensor, right: Tensor) -> float:
     return float((left - right).abs().max())
 
 
-def plain_sgd(method: Method, **settings: Any) -> Tensor:
+def plain_sgd(method: Method, **settings: object) -> Tensor:
     """Train with PyTorch's own optimizer on the first client's batches in every round."""
     spec = tiny(method, settings)
     worker = Worker(prepare(spec, NO_SOURCE))
