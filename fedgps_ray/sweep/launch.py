@@ -112,7 +112,7 @@ def _read(shelf: session.Actor, dataset: DatasetSpec) -> None:
 def _cell(spec: TrialSpec, execution: ExecutionSpec, actors: int, library_name: str) -> Config:
     return {
         "trial_id": spec.trial_id,
-        "settings": settings_of(spec, execution),
+        "settings": settings_of(spec, execution)._asdict(),  # Tune makes plain tuples of named ones
         "rounds": spec.rounds,
         "share": client_share(execution),
         "actors": actors,
