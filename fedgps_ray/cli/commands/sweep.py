@@ -15,9 +15,9 @@ from rich.table import Table
 from fedgps_ray.cli import specs
 from fedgps_ray.cli.app import err, out, say
 from fedgps_ray.cli.commands.paper import path_of
-from fedgps_ray.cli.commands.watch import REFRESHES
 from fedgps_ray.cli.declared import PaperRun, Sweep
 from fedgps_ray.cli.options import Launch
+from fedgps_ray.cli.standings import result
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import Experiment, load, scaled
 from fedgps_ray.spec import ExecutionSpec
@@ -28,6 +28,8 @@ from fedgps_ray.sweep.observe import standing
 from fedgps_ray.sweep.state import State
 from fedgps_ray.sweep.view import counts, view
 from fedgps_ray.tools.cost import budget
+
+REFRESHES = 2  # per second
 
 
 def sweep(options: Sweep) -> None:
@@ -119,7 +121,9 @@ def _drive(job: SweepPlan, as_json: bool) -> None:
         print(json.dumps(standing(folder, False)))
     else:
         out.print(escape(f"{job.name}: {counts(state)}"), soft_wrap=True)
+        result(out, list(state.records.values()))
         out.print(escape(f"results: {folder}"), soft_wrap=True)
+        out.print(escape(f"report: fedgps-ray report {shlex.quote(str(folder))}"), soft_wrap=True)
     if state.left:
         say(f"interrupted; to continue: {again}")
         raise typer.Exit(130)
@@ -146,5 +150,10 @@ class _Screen:
         if not err.is_terminal:
             yield
             return
-        with Live(get_renderable=lambda: view(state), console=err, refresh_per_second=REFRESHES):
+        with Live(
+            get_renderable=lambda: view(state),
+            console=err,
+            refresh_per_second=REFRESHES,
+            transient=True,
+        ):
             yield

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,36 @@ from rich.markup import escape
 from fedgps_ray.cli import running, specs
 from fedgps_ray.cli.app import err, out, say
 from fedgps_ray.cli.declared import Run
-from fedgps_ray.cli.progress import ending, follow
+from fedgps_ray.cli.progress import ending, follow, opening
 from fedgps_ray.results.read import read_trial
 from fedgps_ray.results.schema import ENDED
 from fedgps_ray.results.store import TrialStore, spec_of
-from fedgps_ray.spec import ExecutionSpec, TrialSpec, method_name
+from fedgps_ray.spec import ExecutionSpec, TrialSpec, columns, method_name
+from fedgps_ray.sweep.board import titled
 
 
 def run(options: Run) -> None:
     """Run one trial."""
-    spec, files = specs.trial(_settings(options), options.settings or [])
+    spec, files, chosen = specs.trial(_settings(options), options.settings or [])
     execution = specs.execution(out=options.folder, files=files, **options.wanted)
+    say(_opening(spec, chosen))
     run_and_show(spec, execution, options.restart, options.as_json)
+
+
+def _opening(spec: TrialSpec, chosen: Collection[str]) -> str:
+    """Return what will run, with the values that were chosen by the data set."""
+    found = columns(spec)
+    noise = {"noise images": spec.surrogate.batch_size} if spec.method.needs_surrogate else {}
+    told = {
+        "clients": f"{found['clients']} ({spec.per_round} per round)",
+        "rounds": found["rounds"],
+        "batch size": found["batch_size"],
+        **noise,
+        "lr": found["lr"],
+    }
+    names = {"rounds": "rounds", "batch_size": "batch size", "surrogate": "noise images"}
+    what = f"{titled(found['method'])} on {found['dataset']} with {found['model']}"
+    return f"{what}: {opening(told, [names[key] for key in chosen])}"
 
 
 def _settings(options: Run) -> dict[str, Any]:
@@ -63,7 +82,7 @@ def run_and_show(spec: TrialSpec, execution: ExecutionSpec, restart: bool, as_js
 def _follow(spec: TrialSpec, execution: ExecutionSpec, restart: bool, folder: Path) -> None:
     events = running.start(spec, execution, restart)
     try:
-        follow(err, method_name(spec.method), spec.rounds, events)
+        follow(err, titled(method_name(spec.method)), spec.rounds, events)
     except KeyboardInterrupt:
         events.close()
         begun = (folder / "trial.json").exists()
