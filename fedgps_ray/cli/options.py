@@ -28,7 +28,10 @@ def use_token(address: str | None) -> str | None:
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-Dataset = Annotated[str, typer.Option(help=f"{', '.join(DATASETS)}, or the path of your own data.")]
+OWN = "or your own: my_file.py:Name"
+Dataset = Annotated[
+    str, typer.Option(help=f"{', '.join(DATASETS)}, the path of your own data, {OWN}.")
+]
 Clients = Annotated[int, typer.Option(min=1, help="Number of clients.")]
 DataDir = Annotated[
     Path | None, typer.Option(help="Folder with the files of CIFAR or SVHN.", rich_help_panel=WHERE)
