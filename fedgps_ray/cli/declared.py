@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from fedgps_ray.cli.app import app, command, paper
+from fedgps_ray.cli.app import app, command, new, paper
 from fedgps_ray.cli.folders import check_file, check_folder
 from fedgps_ray.cli.options import (
     MODELS,
+    OWN,
     Address,
     Clients,
     DataDir,
@@ -26,7 +27,7 @@ from fedgps_ray.cli.options import (
 from fedgps_ray.errors import UserError, unknown
 
 SCALES = ("full", "small")
-MethodNames = Annotated[list[str] | None, typer.Argument(help="Methods; default: all.")]
+MethodNames = Annotated[list[str] | None, typer.Argument(help=f"Methods; default: all; {OWN}.")]
 TableName = Annotated[str, typer.Argument(help="A name of `fedgps-ray paper list`.")]
 
 
@@ -36,8 +37,8 @@ class Run(Execution, Split):
     """Run one trial; a finished one is not run again, an interrupted one continues."""
 
     dataset: Dataset = "digits"
-    model: Annotated[str, typer.Option(help=f"{', '.join(MODELS[:-1])} or {MODELS[-1]}.")] = "cnn"
-    method: Annotated[str, typer.Option(help="See `fedgps-ray methods`.")] = "fedgps"
+    model: Annotated[str, typer.Option(help=f"{', '.join(MODELS)}, {OWN}.")] = "cnn"
+    method: Annotated[str, typer.Option(help=f"See `fedgps-ray methods`, {OWN}.")] = "fedgps"
     preset: Annotated[
         str | None,
         typer.Option(help="FedGPS as in the public code (official) or the text (paper)."),
@@ -87,6 +88,13 @@ class Resume:
     ]
     failed: Annotated[
         bool, typer.Option("--failed", help="Of a sweep: also run again what failed.")
+    ] = False
+    trust_code: Annotated[
+        bool,
+        typer.Option(
+            "--trust-code",
+            help="Run the code that is kept in the folder, if yours is not the same.",
+        ),
     ] = False
     address: Address = None
     as_json: Json = False
@@ -172,9 +180,15 @@ class Report:
     theory: Annotated[
         bool, typer.Option("--theory", help="Also measure the terms of the paper's theory.")
     ] = False
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", help="Rewrite the page while a sweep runs; it reloads itself."),
+    ] = False
     as_json: Json = False
 
     def __post_init__(self) -> None:
+        if self.follow and self.theory:
+            raise UserError("--theory measures finished trials; use it without --follow")
         if self.against not in (None, "paper"):
             raise unknown("comparison", str(self.against), ["paper"])
         for folder in self.folders or []:
@@ -246,6 +260,20 @@ class Methods:
     as_json: Json = False
 
 
+app.add_typer(new)
+
+
+@command("method", "new:method", "new method my_method", new)
+@dataclass(frozen=True, kw_only=True)
+class NewMethod:
+    """Write NAME.py, a method to change, and test_NAME.py, its test, which passes."""
+
+    name: Annotated[
+        str, typer.Argument(help="Such as my_method: the file and, as MyMethod, the class.")
+    ]
+    folder: Annotated[Path, typer.Option("--in", help="Folder to write to.")] = Path()
+
+
 @command("datasets", "listing:datasets", "datasets")
 @dataclass(frozen=True, kw_only=True)
 class Datasets:
@@ -278,9 +306,12 @@ class Doctor:
 @command("verify", "verify:verify", "verify fedgps scaffold")
 @dataclass(frozen=True, kw_only=True)
 class Verify:
-    """Check here, without Ray, that the methods compute what they should."""
+    """Check here that the methods compute what they should, and that your own keep the laws."""
 
     names: MethodNames = None
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Of your own methods: also compare with real actors.")
+    ] = False
     as_json: Json = False
 
 

@@ -10,9 +10,12 @@ import typer
 from fedgps_ray.cli.folders import check_folder
 from fedgps_ray.errors import UserError, unknown
 
-DATASETS = ("digits", "synthetic", "cifar10", "cifar100", "svhn")
+DATASETS = (
+    *("digits", "synthetic", "cifar10", "cifar100", "svhn", "mnist", "fashion_mnist"),
+    *("kmnist", "qmnist", "emnist", "usps", "stl10"),
+)
 MODELS = ("mlp", "cnn", "convnet", "resnet18", "resnet50", "vit")
-PARTITIONS = ("dirichlet", "classes", "iid")
+PARTITIONS = ("dirichlet", "classes", "iid", "natural")
 DEVICES = ("auto", "cpu", "cuda")
 SPLIT, WHERE = "How data is split", "Where it runs"  # headings in the help
 
@@ -25,7 +28,10 @@ def use_token(address: str | None) -> str | None:
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-Dataset = Annotated[str, typer.Option(help=f"{', '.join(DATASETS)}, or the path of an .npz file.")]
+OWN = "or your own: my_file.py:Name"
+Dataset = Annotated[
+    str, typer.Option(help=f"{', '.join(DATASETS)}, the path of your own data, {OWN}.")
+]
 Clients = Annotated[int, typer.Option(min=1, help="Number of clients.")]
 DataDir = Annotated[
     Path | None, typer.Option(help="Folder with the files of CIFAR or SVHN.", rich_help_panel=WHERE)
@@ -54,7 +60,10 @@ class Split:
     """How a data set is split among clients."""
 
     partition: Annotated[
-        str, typer.Option(help="dirichlet, classes or iid.", rich_help_panel=SPLIT)
+        str,
+        typer.Option(
+            help="dirichlet, classes, iid, or natural: as the data say.", rich_help_panel=SPLIT
+        ),
     ] = "dirichlet"
     alpha: Annotated[
         float | None,

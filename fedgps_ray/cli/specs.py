@@ -32,7 +32,7 @@ def trial(values: dict[str, Any], settings: Sequence[str]) -> Trial:
     return Trial(spec, files, chosen)
 
 
-def execution(**values: Any) -> ExecutionSpec:
+def execution(**values: object) -> ExecutionSpec:
     """Return how trials are to run, on a device that exists."""
     found = execution_spec(**values)
     if found.device == "cuda" and not torch.cuda.is_available():

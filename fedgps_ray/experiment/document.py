@@ -10,6 +10,7 @@ from fedgps_ray.errors import UserError, nearest, unknown
 from fedgps_ray.experiment.search import Search, parse_search
 from fedgps_ray.experiment.tables import Table, flat, merged, parse_setting
 from fedgps_ray.methods import METHODS
+from fedgps_ray.references import is_reference, published
 from fedgps_ray.spec import execution_spec
 
 PATHS = ("dataset", "dataset.name", "dataset.file", "surrogate", "surrogate.kind")
@@ -83,7 +84,9 @@ def _from_here(key: str, value: Any) -> Any:
         return [_from_here(key, item) for item in value]
     if isinstance(value, Mapping) and key in ("dataset", "surrogate"):
         return {inner: _from_here(f"{key}.{inner}", given) for inner, given in value.items()}
-    names_data = key in PATHS and datasets.is_path(str(value))
+    named = str(value)
+    is_folder = named not in datasets.DATASETS and Path(named).is_dir()
+    names_data = key in PATHS and (datasets.is_path(named) or is_folder)
     return str(Path(value).expanduser().absolute()) if names_data else value
 
 
@@ -93,13 +96,13 @@ def _check_known(kind: str, given: Iterable[str], known: Sequence[str]) -> None:
             raise unknown(kind, key, known)
 
 
-def _text(key: str, value: Any) -> str:
+def _text(key: str, value: object) -> str:
     if not isinstance(value, str):
         raise UserError(f"{key}: must be a text, got {value!r}")
     return value.strip()
 
 
-def _table(key: str, value: Any) -> Table:
+def _table(key: str, value: object) -> Table:
     if not isinstance(value, Mapping):
         raise UserError(f"{key}: must be a table, written as [{key}], got {value!r}")
     return dict(value)
@@ -130,7 +133,7 @@ def _full(where: str, table: Table) -> Table:
     return table
 
 
-def _cases(cases: Any) -> list[Table]:
+def _cases(cases: object) -> list[Table]:
     if not isinstance(cases, list) or not all(isinstance(case, Mapping) for case in cases):
         raise UserError(f"cases: must be tables, each written under [[cases]], got {cases!r}")
     if not cases:
@@ -139,7 +142,9 @@ def _cases(cases: Any) -> list[Table]:
 
 
 def _methods(given: Table) -> dict[str, Table]:
-    _check_known("method", given, list(METHODS))
+    outside = published("method")
+    own = [name for name in given if not is_reference(name) and name not in outside]
+    _check_known("method", own, list(METHODS))
     return {
         name: _single(f"methods.{name}", flat(_table(f"methods.{name}", table)))
         for name, table in given.items()

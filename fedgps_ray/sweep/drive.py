@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedgps_ray.cluster import session
-from fedgps_ray.results import files
+from fedgps_ray.results import code, files
 from fedgps_ray.results.mirror import Mirror
 from fedgps_ray.results.read import work_seconds
 from fedgps_ray.results.schema import LAYOUT_VERSION
@@ -71,6 +71,8 @@ def drive(plan: SweepPlan, screen: Screen) -> State:
             screen.say(f"comparing with {plan.execution.storage}")
             ledger.keep_at(Mirror(plan.execution.storage))
         to_do = _to_do(plan, screen)
+        for spec in ledger.specs:
+            code.keep(ledger.folder, spec.code)
         ledger.write({"name": plan.name, **plan.facts, "execution": _plain(plan.execution)})
         tracker = Tracker(plan.name, ledger, to_do, plan.execution, screen.event)
         if not to_do:

@@ -61,6 +61,8 @@ def _job(experiment: Experiment, options: Launch, file: str) -> SweepPlan:
     if execution.actors == 0:
         raise UserError("actors = 0: a sweep runs on Ray; use 1 or more, or auto")
     search, cells = experiment.search, experiment.cells
+    for found in {found.code: None for cell in cells for found in cell.spec.code}:
+        say(f"{found.name} is imported from {experiment.files.get(found.sha256, found.place)}")
     stopping = None if search is None else Stopping(search.scheduler, search.metric)
     return SweepPlan(
         experiment.name,
