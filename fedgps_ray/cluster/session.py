@@ -34,6 +34,8 @@ Reference = ray.ObjectRef[Any]
 LOST = (RayActorError, OutOfMemoryError, ObjectLostError)  # what it means to lose an actor
 _PRINT = ray._private.worker.print_to_stdstream
 
+_ENDING = threading.Event()  # processes die because the user has stopped: not to be told
+
 # Ray's processes end with the thread that started them, so that thread stays.
 _BACKGROUND = ThreadPoolExecutor(1)
 _EARLY: list[Future[None]] = []  # Ray on its way; one at most, as there is one in a process
@@ -73,6 +75,7 @@ def connected(address: str | None) -> Iterator[None]:
 def start(address: str | None) -> None:
     """Start Ray without dashboard, statistics and chatter, its ports guarded by a token."""
     os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
+    _ENDING.clear()
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     # Ray prints notices about dead processes whatever its settings; stdout may be JSON for a script
     ray._private.worker.print_to_stdstream = _print_to_stderr
@@ -123,8 +126,14 @@ def own_answer_to_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, ours)
 
 
+def expect_deaths() -> None:
+    """Print no notices about dead processes any more, until Ray is started again."""
+    _ENDING.set()
+
+
 def _print_to_stderr(data: dict[str, Any], ignore_prefix: bool) -> None:
-    _PRINT({**data, "is_err": True}, ignore_prefix)
+    if not _ENDING.is_set():
+        _PRINT({**data, "is_err": True}, ignore_prefix)
 
 
 def _guard_token() -> None:

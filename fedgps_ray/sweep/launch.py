@@ -188,6 +188,7 @@ def _watched(tracker: Tracker) -> Iterator[None]:
         if tracker.is_stopping:
             raise KeyboardInterrupt
         tracker.is_stopping = True
+        session.expect_deaths()
         os.kill(os.getpid(), signal.SIGUSR1)
 
     before = {number: signal.signal(number, stop) for number in STOPPING}

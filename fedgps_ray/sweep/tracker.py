@@ -54,6 +54,8 @@ class Tracker:
 
     def begun(self, trial_id: str) -> None:
         """Note that a trial starts, for the first time or again after a failure."""
+        if self.is_stopping:  # Tune starts what was cut off; nobody waits for it
+            return
         before = self.state.running.get(trial_id)
         if before is not None:
             self._begun_again(before)
@@ -70,9 +72,7 @@ class Tracker:
         self.tell(f"{self._label(trial_id)} {begins}")
 
     def _begun_again(self, trial: Running) -> None:
-        """Note that a trial's own process was replaced, unless the user stops it."""
-        if self.is_stopping:
-            return
+        """Note that a trial's own process was replaced."""
         trial.what = "starting again"
         self.state.restarts += 1
         self.tell(f"{self._label(trial.trial_id)} starts again from its checkpoint")

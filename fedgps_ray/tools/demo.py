@@ -1,4 +1,4 @@
-"""What the demo's sweep says: who leads on the digits, how sure that is, and the published order.
+"""What the demo adds to its report: why FedGPS need not win on digits, and the published order.
 
 python -m fedgps_ray.tools.demo runs/demo
 """
@@ -9,7 +9,6 @@ from pathlib import Path
 import pandas as pd
 
 from fedgps_ray.analysis import load, published
-from fedgps_ray.analysis.statistics import Interval, bootstrap_interval
 from fedgps_ray.errors import UserError
 from fedgps_ray.titles import TITLES
 
@@ -27,28 +26,9 @@ def scores(folder: Path) -> pd.DataFrame:
     table = done.pivot_table(
         index="scenario", columns="method", values="best_accuracy", observed=True
     )
+    if table.dropna().empty:
+        raise UserError(f"no scenario in {folder} was finished by all methods")
     return 100 * table.dropna()
-
-
-def verdict(table: pd.DataFrame) -> str:
-    """Return in a sentence who leads, by how much, and whether that can be told apart."""
-    order = list(table.mean().sort_values(ascending=False).index)
-    if len(order) < 2 or len(table) < 2:
-        raise UserError("the demo needs two methods and two scenarios that have finished")
-    first = order[0]
-    other = OURS if first != OURS and OURS in order else order[1]
-    differences = (table[first] - table[other]).to_numpy()
-    interval = bootstrap_interval(differences, f"{first} - {other}")
-    ahead = (
-        f"{TITLES[first]} leads {TITLES[other]} by {differences.mean():.1f} points (95 % interval"
-        f" {interval.low:.1f} to {interval.high:.1f}, {len(table)} scenarios)"
-    )
-    return f"{ahead}, which {_reading(interval)}"
-
-
-def _reading(interval: Interval) -> str:
-    is_clear = interval.low > 0
-    return "is more than chance." if is_clear else "chance explains as well."
 
 
 def why(table: pd.DataFrame) -> str:
@@ -80,7 +60,7 @@ def _ranked(means: "pd.Series[float]") -> list[str]:
 def main() -> None:
     """Print what a folder of the demo says."""
     table = scores(Path(sys.argv[1]))
-    lines = [verdict(table), why(table), *orders(table)]
+    lines = [why(table), *orders(table)]
     sys.stdout.write("\n".join(filter(None, lines)) + "\n")
 
 
