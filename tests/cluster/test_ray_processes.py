@@ -262,6 +262,8 @@ def test_sweep_ends_with_the_same_hashes_whatever_was_killed(
         (run.process.kill if victim == "driver" else run.process.terminate)()
         _, errors = run.process.communicate(timeout=60)
         assert run.process.returncode == (-signal.SIGKILL if victim == "driver" else 130), errors
+        assert "starts again" not in errors
+        assert "raylet" not in errors
         until(lambda: not actors_named(session, "(Client|Server)Actor"), 15)
         resumed = start(out, "resume", str(out))
         _, errors = resumed.process.communicate(timeout=110)
