@@ -19,7 +19,9 @@ BEGAN, ENVIRONMENT = time.monotonic(), dict(os.environ)  # before Ray adds to it
 def survive(folder: Path) -> None:
     """Go on after the loss of Ray: with a new one, or on a joined cluster by the user's hand."""
     again = f"fedgps-ray resume {shlex.quote(str(folder))}"
-    load("fedgps_ray.cluster.session:answer_losses")(lambda loss: _answer(loss.what, loss.is_own, again))
+    load("fedgps_ray.cluster.session:answer_losses")(
+        lambda loss: _answer(loss.what, loss.is_own, again)
+    )
 
 
 def _answer(what: str, is_own: bool, again: str) -> None:
