@@ -13,6 +13,7 @@ import torch
 
 from fedgps_ray.cluster.crew import TrialSettings
 from fedgps_ray.cluster.dispatch import Dispatcher, share
+from fedgps_ray.cluster.losses import is_loss
 from fedgps_ray.cluster.parcels import (
     AnswerJob,
     AnyJob,
@@ -27,7 +28,7 @@ from fedgps_ray.cluster.parcels import (
     wrap,
 )
 from fedgps_ray.cluster.pool import RayPool
-from fedgps_ray.cluster.session import LOST, Actor, Reference
+from fedgps_ray.cluster.session import Actor, Reference
 from fedgps_ray.data.datasets import Dataset
 from fedgps_ray.errors import ClientFailed, UserError
 from fedgps_ray.events import Event, Started, Status
@@ -98,6 +99,8 @@ class _Call:
         except UserError:  # says by itself what is wrong, and where
             raise
         except Exception as problem:  # whatever a method raises has to name its client
+            if is_loss(problem):
+                raise
             raise ClientFailed(
                 f"{_named(job)}: {problem}\n{traceback.format_exc()}".strip()
             ) from None
@@ -204,7 +207,7 @@ class ServerActor:
             shared = share(worker.setup, data[0] if data else None)
             dispatcher = Dispatcher(clients, shared, execution.device, settings.policy)
             pool = RayPool(worker.setup, self._ready(dispatcher))
-            yield from run_with_pool(store, execution, worker, pool, losses=LOST)
+            yield from run_with_pool(store, execution, worker, pool, is_loss=is_loss)
 
     def _ready(self, dispatcher: Dispatcher) -> Dispatcher:
         """Wait for the client actors, so that the wait can be seen and stopped."""

@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 
 from fedgps_ray.cli import running, specs
+from fedgps_ray.cli.again import survive
 from fedgps_ray.cli.app import err, out, say
 from fedgps_ray.cli.declared import Run
 from fedgps_ray.cli.progress import ending, follow, opening
@@ -80,6 +81,8 @@ def run_and_show(spec: TrialSpec, execution: ExecutionSpec, restart: bool, as_js
 
 
 def _follow(spec: TrialSpec, execution: ExecutionSpec, restart: bool, folder: Path) -> None:
+    if execution.actors != 0:
+        survive(folder)
     events = running.start(spec, execution, restart)
     try:
         follow(err, titled(method_name(spec.method)), spec.rounds, events)
