@@ -15,34 +15,31 @@ from fedgps_ray.tools.bench.bare import Pool, Workload, make_data
 WARM_UP = 2  # rounds at the start that are not counted
 
 
-class Compared(NamedTuple):
-    """Seconds a round of the command and of the bare pool, and their ratio in each turn."""
+class Turn(NamedTuple):
+    """Seconds a round of the command, and of the bare pool before and after it."""
 
-    workload: str
-    seconds: float
-    bare_seconds: float
-    ratios: list[float]
+    ours: float
+    bare: float
 
     @property
     def ratio(self) -> float:
-        """The median of the ratios."""
-        return statistics.median(self.ratios)
+        """How many times as long the command takes."""
+        return self.ours / self.bare
 
 
-def compared(load: Workload, rounds: int, repeats: int, cores: int) -> Compared:
+def turns(load: Workload, rounds: int, repeats: int, cores: int) -> list[Turn]:
     """Run the command between two runs of the bare pool, several times."""
     pool = Pool(load, make_data(load), cores)
-    turns: list[tuple[float, float]] = []
+    done: list[Turn] = []
     try:
         bare_rounds(pool, WARM_UP)
         for _ in range(repeats):
             before = bare_rounds(pool, rounds)
             ours = command_rounds(load, rounds, cores)
-            turns.append((ours, (before + bare_rounds(pool, rounds)) / 2))
+            done.append(Turn(ours, (before + bare_rounds(pool, rounds)) / 2))
     finally:
         pool.close()
-    ours, bare = (statistics.median(times) for times in zip(*turns, strict=True))
-    return Compared(load.name, ours, bare, [mine / theirs for mine, theirs in turns])
+    return done
 
 
 def bare_rounds(pool: Pool, rounds: int) -> float:

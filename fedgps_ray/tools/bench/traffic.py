@@ -4,9 +4,9 @@ Run it with `python -m fedgps_ray.tools.bench.traffic 10 100 500`.
 """
 
 import json
+import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from fedgps_ray.cluster import crew, session
@@ -18,6 +18,7 @@ from fedgps_ray.rounds.loop import Snapshot, run
 from fedgps_ray.rounds.worker import Setup, Worker
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 from fedgps_ray.tools.random_setup import Amount, random_setup
+from fedgps_ray.tools.soak import usage
 
 ROUNDS = 2  # the first one also pays for what is allocated once
 
@@ -79,14 +80,8 @@ def measured(per_round: int, actors: int) -> dict[str, float]:
         "server_receives_megabytes": dispatcher.received / ROUNDS / 1e6,
         "train_seconds": rows[-1]["train_seconds"],
         "aggregate_seconds": rows[-1]["aggregate_seconds"],
-        "server_private_megabytes": private_megabytes(),
+        "server_private_megabytes": usage(os.getpid())[0],
     }
-
-
-def private_megabytes() -> float:
-    """Return the memory of this process that it shares with no other (Linux only)."""
-    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Private")) / 1e3
 
 
 def main(numbers: list[str]) -> Iterator[str]:
