@@ -201,7 +201,7 @@ def start_up(notify: Notify) -> tuple[float, float]:
     floor = sum(_seconds(script + SAY_READY, "ready") for script in (START_RAY, "import torch"))
     notify("start: fedgps-ray run")
     with tempfile.TemporaryDirectory() as folder:
-        command = ["run", "--rounds", "1", "--model", "mlp", "--out", folder]
+        command = ["run", "--rounds", "1", "--model", "mlp", "--actors", "2", "--out", folder]
         script = f"import sys; from fedgps_ray.cli import main; sys.argv[1:] = {command}; main()"
         return _seconds(script, "first round begins"), floor
 
