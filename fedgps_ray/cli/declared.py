@@ -322,7 +322,9 @@ class Bench:
 
     workloads: Annotated[
         list[str] | None,
-        typer.Argument(help="step, W1, W2, W3 (against plain PyTorch), skew, start; default: all."),
+        typer.Argument(
+            help="W1, W2, W3 (also through `fedgps-ray run`), step, skew, start; default: all."
+        ),
     ] = None
     repeats: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 5
     as_json: Json = False
