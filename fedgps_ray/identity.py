@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter
-from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic.fields import FieldInfo
 
 Table = dict[str, Any]
@@ -113,7 +112,7 @@ def _declared(default: object, annotations: tuple[object, ...]) -> object:
 
 def _fields(kind: Any) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     """Return default and annotations of each field of a dataclass or a pydantic model."""
-    if issubclass(kind, BaseModel) or is_pydantic_dataclass(kind):
+    if issubclass(kind, BaseModel) or hasattr(kind, "__pydantic_fields__"):  # or inherits them
         infos = kind.model_fields if issubclass(kind, BaseModel) else kind.__pydantic_fields__
         return {name: (_default_of(info), tuple(info.metadata)) for name, info in infos.items()}
     hints = get_type_hints(kind, include_extras=True)

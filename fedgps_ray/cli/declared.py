@@ -325,7 +325,9 @@ class Bench:
 
     workloads: Annotated[
         list[str] | None,
-        typer.Argument(help="step, W1, W2, W3 (against plain PyTorch), skew, start; default: all."),
+        typer.Argument(
+            help="W1, W2, W3 (also through `fedgps-ray run`), step, skew, start; default: all."
+        ),
     ] = None
     repeats: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 5
     as_json: Json = False
@@ -338,4 +340,14 @@ class Soak:
 
     rounds: Annotated[int, typer.Option(min=1, help="How many rounds to run.")] = 300
     method: Annotated[str, typer.Option(help="See `fedgps-ray methods`.")] = "fedgps"
+    as_json: Json = False
+
+
+@command("chaos", "chaos:chaos", "chaos --kills 12 --seed 1")
+@dataclass(frozen=True, kw_only=True)
+class Chaos:
+    """Kill and stop random processes of small sweeps of its own; check that no number changes."""
+
+    kills: Annotated[int, typer.Option(min=1, help="How many processes to kill or stop.")] = 30
+    seed: Annotated[int, typer.Option(min=0, help="Which processes, and when.")] = 0
     as_json: Json = False

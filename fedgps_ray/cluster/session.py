@@ -1,5 +1,6 @@
 """Ray started quietly or joined, and how many client actors its resources hold."""
 
+import _thread
 import contextlib
 import logging
 import math
@@ -7,17 +8,18 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ray
 from ray._private.state import available_resources_per_node
 from ray.actor import ActorHandle
-from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError
 
 from fedgps_ray.cluster.policy import POLICY
+from fedgps_ray.cluster.reaper import Reaper, kill_all
+from fedgps_ray.cluster.watch import Watch
 from fedgps_ray.errors import UserError
 
 if TYPE_CHECKING:  # Ray starts while the importing of PyTorch is still going on
@@ -31,7 +33,6 @@ QUIET = {
 }
 Actor = ActorHandle[Any]
 Reference = ray.ObjectRef[Any]
-LOST = (RayActorError, OutOfMemoryError, ObjectLostError)  # what it means to lose an actor
 _PRINT = ray._private.worker.print_to_stdstream
 
 _ENDING = threading.Event()  # processes die because the user has stopped: not to be told
@@ -39,6 +40,34 @@ _ENDING = threading.Event()  # processes die because the user has stopped: not t
 # Ray's processes end with the thread that started them, so that thread stays.
 _BACKGROUND = ThreadPoolExecutor(1)
 _EARLY: list[Future[None]] = []  # Ray on its way; one at most, as there is one in a process
+_REAPERS: list[Reaper] = []  # of the Ray that this process has started
+_ANSWERS: list[Callable[["Loss"], None]] = []  # what to do when Ray is lost; the last one counts
+
+
+class Loss(NamedTuple):
+    """That Ray was lost: what happened, and whether it was started by this process."""
+
+    what: str
+    is_own: bool
+
+
+def answer_losses(answer: Callable[[Loss], None]) -> None:
+    """Choose what happens when Ray is lost; it is called in another thread, and may not return."""
+    _ANSWERS.append(answer)
+
+
+def _lost(loss: Loss) -> None:
+    """End what is left of an own Ray, then let the program decide; by default it is interrupted."""
+    if loss.is_own:
+        kill_all(session_folder())
+    answer = _ANSWERS[-1] if _ANSWERS else lambda loss: _thread.interrupt_main()
+    answer(loss)
+
+
+def session_folder() -> str:
+    """Return where the Ray of this process writes its logs."""
+    node: Any = ray._private.worker._global_node
+    return str(node.get_session_dir_path())
 
 
 def start_early(address: str | None) -> None:
@@ -50,7 +79,7 @@ def abandon_early() -> bool:
     """End a Ray that was started early and never used; return whether it is still starting."""
     if _EARLY and _EARLY[0].done():
         _EARLY.clear()
-        ray.shutdown()
+        stop()
     return bool(_EARLY)
 
 
@@ -66,10 +95,20 @@ def connected(address: str | None) -> Iterator[None]:
             _EARLY.pop().result()
         else:
             start(address)
+    is_own = address is None
+    watch = Watch(is_own, lambda what: _lost(Loss(what, is_own)))
     try:
         yield
     finally:
-        ray.shutdown()
+        watch.close()
+        stop()
+
+
+def stop() -> None:
+    """Leave Ray, and end what this process has started of it."""
+    ray.shutdown()
+    while _REAPERS:
+        _REAPERS.pop().dismiss()
 
 
 def start(address: str | None) -> None:
@@ -83,6 +122,7 @@ def start(address: str | None) -> None:
         _guard_token()
         # "local": without it Ray would join any cluster that happens to run on this machine
         ray.init("local", include_dashboard=False, num_cpus=os.cpu_count(), **quiet)
+        _REAPERS.append(Reaper(session_folder(), POLICY.left_over_seconds))
         _guard_token()
         return
     _knock(address)

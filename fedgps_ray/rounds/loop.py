@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from fedgps_ray import seeds
+from fedgps_ray.methods.averages import Replies, averaged
 from fedgps_ray.methods.base import Ask, Cohort, Method, Question, Reply, State, Turn
 from fedgps_ray.rounds.guard import guarded
 from fedgps_ray.rounds.measures import UNTESTED, scores, update_diversity
@@ -84,19 +85,26 @@ class _Loop:
         self.last_present = set(last_present)
         self.began, self.bytes_down = 0.0, [0]
 
-    def send(self, turn: Turn) -> Callable[[], list[Reply]]:
+    def send(self, turn: Turn) -> Callable[[], Replies]:
         """Start the clients of a round."""
         self.began = time.perf_counter()
         messages = self.method.send(self.state, turn)
         self.bytes_down = _sizes(messages)
+        shares = averaged(self.method, turn.clients)
         jobs = [
-            Job(client.id, turn.round, message, *self.kept.get(client.id, NOTHING))
-            for client, message in zip(turn.clients, messages, strict=True)
+            Job(
+                client.id,
+                turn.round,
+                message,
+                *self.kept.get(client.id, NOTHING),
+                shares={field: each[place] for field, each in shares.items()},
+            )
+            for place, (client, message) in enumerate(zip(turn.clients, messages, strict=True))
         ]
         return self.pool.start(jobs)
 
     def merge(
-        self, turn: Turn, results: Callable[[], list[Reply]], tested: bool
+        self, turn: Turn, results: Callable[[], Replies], tested: bool
     ) -> Callable[[], Finished]:
         """Wait for the clients, form the next state, start its test if there is one."""
         began, bytes_down = self.began, self.bytes_down
@@ -199,7 +207,7 @@ def _client_row(turn: Turn, reply: Reply, bytes_down: int) -> Row:
         "gradient_evaluations": reply.gradient_evaluations,
         "loss": reply.loss,
         "update_norm": reply.update_norm,
-        "bytes_up": num_bytes(reply.upload),
+        "bytes_up": reply.bytes_up,
         "bytes_down": bytes_down,
         "worker": reply.worker,
         "work_seconds": reply.seconds,

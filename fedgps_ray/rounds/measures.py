@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
+from fedgps_ray.methods.averages import Replies, mean_of
 from fedgps_ray.methods.base import Reply
-from fedgps_ray.tensors import mean, norm
+from fedgps_ray.sums import normalised
+from fedgps_ray.tensors import norm
 from fedgps_ray.training.evaluate import Score
 from fedgps_ray.training.local import Client
 
@@ -25,14 +26,22 @@ UNTESTED = dict.fromkeys(SCORES)
 def update_diversity(replies: Sequence[Reply]) -> float | None:
     """Return the mean of the updates' squared norms over the squared norm of their mean.
 
+    Both means are by the shares of the server's own average, if it forms one.
     It is 1 if all clients move alike and grows as their updates cancel each other out.
     """
     norms = [reply.update_norm for reply in replies if reply.update_norm is not None]
     if len(norms) < len(replies):
         return None
-    deltas: list[Tensor] = [reply.upload.delta for reply in replies]
-    together = norm(mean(deltas, [1.0] * len(deltas))) ** 2
-    return sum(each**2 for each in norms) / len(norms) / together if together else None
+    shares = averaged_shares(replies)
+    together = norm(mean_of(replies, "delta", shares)) ** 2
+    apart = sum(p * each**2 for p, each in zip(shares, norms, strict=True))
+    return apart / together if together else None
+
+
+def averaged_shares(replies: Sequence[Reply]) -> Sequence[float]:
+    """Return the shares by which the server averages updates; equal ones if it does not."""
+    equal = normalised([1.0] * len(replies))
+    return replies.shares.get("delta", equal) if isinstance(replies, Replies) else equal
 
 
 def scores(tested: Score | None, clients: Sequence[Client]) -> dict[str, object]:

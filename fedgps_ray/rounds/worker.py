@@ -1,7 +1,7 @@
 """A plain class that does one client's work in one round, evaluates, and answers questions."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,6 +58,7 @@ class Job(NamedTuple):
     message: Handle
     memory: Handle | None = None
     velocity: Handle | None = None
+    shares: Mapping[str, float] = {}  # by the fields of the upload that are averaged
 
 
 class Asked(NamedTuple):

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import ray
 from pydantic import TypeAdapter
 from ray import tune
+from ray.tune.error import TuneError
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule, TrialScheduler
 
 from fedgps_ray.cluster import session
-from fedgps_ray.cluster.crew import client_share, settings_of
+from fedgps_ray.cluster.crew import asking, client_share, settings_of
 from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.data.datasets import DatasetSpec
 from fedgps_ray.errors import UserError
@@ -25,6 +26,7 @@ from fedgps_ray.references import Found
 from fedgps_ray.results.schema import STOPPED
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep import library
+from fedgps_ray.sweep.pulse import Pulse
 from fedgps_ray.sweep.tracker import CURRENT, Callbacks, Tracker
 from fedgps_ray.sweep.trainable import SweepTrial, bundles
 
@@ -109,7 +111,10 @@ def _read(shelf: session.Actor, dataset: DatasetSpec) -> None:
     """Let the library read a data set; what is wrong with it is told before any trial starts."""
     value = TypeAdapter(type(dataset)).dump_python(dataset, mode="json")
     try:
-        ray.get(shelf.find.remote(value))
+        asked: session.Reference = shelf.find.remote(value)
+        for _ in asking(shelf, asked):
+            pass
+        ray.get(asked)
     except ray.exceptions.RayTaskError as problem:
         if isinstance(problem.cause, UserError):
             raise problem.cause from None
@@ -131,7 +136,7 @@ def _fit_or_lose(cells: list[Config], way: Way, tracker: Tracker) -> None:
     """Let Tune work; where it gives up, all trials that have not ended are lost."""
     try:
         _fit(cells, way, tracker)
-    except RuntimeError as problem:  # Ray killed a trial's own process for its memory
+    except (RuntimeError, TuneError) as problem:  # a trial's own process was killed for its memory
         tracker.tell(f"Tune gave up: {str(problem).splitlines()[0]}")
         tracker.state.running.clear()
         left = {spec.trial_id for spec in tracker.ledger.to_do()}
@@ -155,7 +160,7 @@ def _fit(cells: list[Config], way: Way, tracker: Tracker) -> None:
             run_config=tune.RunConfig(
                 name="tune",
                 storage_path=folder,
-                callbacks=[Callbacks()],
+                callbacks=[Callbacks(), Pulse(tracker.execution.hang_seconds)],
                 failure_config=tune.FailureConfig(max_failures=POLICY.max_trial_deaths),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 verbose=0,

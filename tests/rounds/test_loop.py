@@ -120,8 +120,8 @@ def test_a_round_of_all_four_clients():
         "steps": 1 + 2 + 3 + 4,
         "gradient_evaluations": 20,
         "divergence": None,
-        # squared norms 3 * (1 + 4 + 9 + 16) / 4 over that of the plain mean, 3 * 2.5 ** 2
-        "update_diversity": pytest.approx(1.2),
+        # squared norms 3 * (.1 + .2 * 4 + .3 * 9 + .4 * 16) over that of the mean, 3 * 3 ** 2
+        "update_diversity": pytest.approx(10 / 9),
         "metrics": {"drift": 3.0},  # (0 + 2 + 4 + 6) / 4
     }
     assert all(finished.row[f"{name}_seconds"] >= 0 for name in ("train", "aggregate", "evaluate"))

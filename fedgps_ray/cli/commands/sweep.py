@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedgps_ray.cli import specs
+from fedgps_ray.cli.again import survive
 from fedgps_ray.cli.app import err, out, say
 from fedgps_ray.cli.commands.paper import path_of
 from fedgps_ray.cli.declared import PaperRun, Sweep
@@ -114,6 +115,7 @@ def _drive(job: SweepPlan, as_json: bool) -> None:
     """Drive a sweep to its end with a live view; exit 1 if trials failed, 130 if interrupted."""
     folder = job.ledger.folder
     again = f"fedgps-ray resume {shlex.quote(str(folder))}"
+    survive(folder)
     try:
         state = drive(job, _Screen())
     except KeyboardInterrupt:  # before Tune takes it as a request to stop

@@ -10,14 +10,17 @@ import typer
 from rich.markup import escape
 
 from fedgps_ray.cli import running, specs
+from fedgps_ray.cli.again import survive
 from fedgps_ray.cli.app import err, out, say
 from fedgps_ray.cli.declared import Run
 from fedgps_ray.cli.progress import ending, follow, opening
+from fedgps_ray.methods import METHODS
 from fedgps_ray.results.read import read_trial
 from fedgps_ray.results.schema import ENDED
 from fedgps_ray.results.store import TrialStore, spec_of
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, columns, method_name
 from fedgps_ray.sweep.board import titled
+from fedgps_ray.tools.cost.brief import brief_seconds
 
 
 def run(options: Run) -> None:
@@ -25,7 +28,23 @@ def run(options: Run) -> None:
     spec, files, chosen = specs.trial(_settings(options), options.settings or [])
     execution = specs.execution(out=options.folder, files=files, **options.wanted)
     say(_opening(spec, chosen))
-    run_and_show(spec, execution, options.restart, options.as_json)
+    run_and_show(spec, kept_here(spec, execution), options.restart, options.as_json)
+
+
+def kept_here(spec: TrialSpec, execution: ExecutionSpec) -> ExecutionSpec:
+    """Keep a trial in this process if it would be over before Ray has started."""
+    elsewhere = execution.address is not None or execution.client_gpus > 0
+    if execution.actors != "auto" or elsewhere or execution.device == "cuda":
+        return execution
+    if not isinstance(spec.model, str) or method_name(spec.method) not in METHODS:
+        return execution
+    if (seconds := brief_seconds(spec, execution.source)) is None:
+        return execution
+    say(
+        f"about {max(1, round(seconds))} s of work, less than Ray takes to start:"
+        " staying in this process (--actors 2 would use Ray)"
+    )
+    return execution.model_copy(update={"actors": 0})
 
 
 def _opening(spec: TrialSpec, chosen: Collection[str]) -> str:
@@ -80,6 +99,8 @@ def run_and_show(spec: TrialSpec, execution: ExecutionSpec, restart: bool, as_js
 
 
 def _follow(spec: TrialSpec, execution: ExecutionSpec, restart: bool, folder: Path) -> None:
+    if execution.actors != 0:
+        survive(folder)
     events = running.start(spec, execution, restart)
     try:
         follow(err, titled(method_name(spec.method)), spec.rounds, events)
