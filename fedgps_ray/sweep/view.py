@@ -339,8 +339,13 @@ def _node(node: dict[str, Any]) -> str:
         told.append(f"{100 * node['busy']:.0f} % busy")
     for name, title in (("memory", "memory"), ("object_store_memory", "object store")):
         if node.get(name):
-            told.append(f"{title} {node[f'{name}_used'] / 1e9:.3g}/{node[name] / 1e9:.3g} GB")
+            told.append(f"{title} {_number(node[f'{name}_used'])}/{_number(node[name])} GB")
     return f"{node['name']}: {', '.join(told)}"
+
+
+def _number(num_bytes: float) -> str:
+    billions = num_bytes / 1e9
+    return f"{billions:.0f}" if billions >= 10 else f"{billions:.1f}"
 
 
 def _together(nodes: Sequence[dict[str, Any]]) -> dict[str, Any]:

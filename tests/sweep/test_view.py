@@ -71,7 +71,7 @@ def test_all_that_a_person_wants_to_know(state):
         "▁▄█",
         "50.00%  62.50%     1.50         3  clients 0, 1, 2, 3, 4, 5, 6, 7, 8",
         "0123456789ab  VHL, lr 0.1, scenario 1, seed 1  why [it] failed",
-        "node-7: CPU 8/12, GPU 0.4/2, 50 % busy, memory 4/16 GB, object store 1.5/4 GB",
+        "node-7: CPU 8/12, GPU 0.4/2, 50 % busy, memory 4.0/16 GB, object store 1.5/4.0 GB",
         "fedavg [x] finished",
         "fedgps was lost",
     ):
