@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedgps_ray.cli.app import app, command, paper
-from fedgps_ray.cli.folders import check_file, check_folder
+from fedgps_ray.results.folders import check_file, check_folder
 from fedgps_ray.cli.options import (
     MODELS,
     Address,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedgps_ray.cli.folders import check_folder
+from fedgps_ray.results.folders import check_folder
 from fedgps_ray.errors import UserError, unknown
 
 DATASETS = ("digits", "synthetic", "cifar10", "cifar100", "svhn")

@@ -24,6 +24,7 @@ from fedgps_ray.errors import UserError
 from fedgps_ray.results.schema import STOPPED
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep import library
+from fedgps_ray.sweep.plan import Stopping
 from fedgps_ray.sweep.tracker import CURRENT, Callbacks, Tracker
 from fedgps_ray.sweep.trainable import SweepTrial, bundles
 
@@ -38,13 +39,6 @@ QUIET = {
 
 
 Config = dict[str, Any]  # of the grid that Tune runs: what a trial process needs, without PyTorch
-
-
-class Stopping(NamedTuple):
-    """What stops trials of a search that have no promise, and by which figure."""
-
-    scheduler: str
-    metric: str
 
 
 def plan(to_do: Sequence[TrialSpec], execution: ExecutionSpec) -> int:

@@ -13,7 +13,7 @@ from typer.main import get_command
 from fedgps_ray import __version__
 from fedgps_ray.cli import app, declared, options
 from fedgps_ray.cli.commands.run import _will_train
-from fedgps_ray.cli.folders import below
+from fedgps_ray.results.folders import below
 from fedgps_ray.data.datasets import DATASETS
 from fedgps_ray.errors import UserError
 from fedgps_ray.methods import METHODS

@@ -10,7 +10,7 @@ from fedgps_ray.analysis import formats, load, metrics, tables
 from fedgps_ray.analysis.report import write, write_published
 from fedgps_ray.cli.app import err, out, writing
 from fedgps_ray.cli.declared import Report
-from fedgps_ray.cli.folders import has_results, no_results
+from fedgps_ray.results.folders import has_results, no_results
 from fedgps_ray.loading import load as load_code
 from fedgps_ray.methods import METHODS, about
 

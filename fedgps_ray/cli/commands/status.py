@@ -8,7 +8,7 @@ from rich.table import Table
 
 from fedgps_ray.cli.app import out
 from fedgps_ray.cli.declared import Status
-from fedgps_ray.cli.folders import below, has_results, no_results
+from fedgps_ray.results.folders import below, has_results, no_results
 from fedgps_ray.sweep.observe import standing
 
 

@@ -21,10 +21,10 @@ from fedgps_ray.cli.options import Launch
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import Experiment, load, scaled
 from fedgps_ray.spec import ExecutionSpec
-from fedgps_ray.sweep.drive import SweepPlan, drive, facts
-from fedgps_ray.sweep.launch import Stopping
+from fedgps_ray.sweep.drive import drive
 from fedgps_ray.sweep.ledger import Ledger
 from fedgps_ray.sweep.observe import standing
+from fedgps_ray.sweep.plan import Stopping, SweepPlan, plan_of
 from fedgps_ray.sweep.state import State
 from fedgps_ray.sweep.view import counts, view
 from fedgps_ray.tools.cost import budget
@@ -58,17 +58,7 @@ def _job(experiment: Experiment, options: Launch, file: str) -> SweepPlan:
     execution = specs.execution(**{**experiment.execution, **options.wanted, **own})
     if execution.actors == 0:
         raise UserError("actors = 0: a sweep runs on Ray; use 1 or more, or auto")
-    search, cells = experiment.search, experiment.cells
-    stopping = None if search is None else Stopping(search.scheduler, search.metric)
-    return SweepPlan(
-        experiment.name,
-        Ledger(folder, [cell.spec for cell in cells], {c.trial_id: c.label for c in cells}),
-        execution,
-        facts(experiment.title, experiment.description, stopping, file),
-        stopping,
-        tuple(options.reuse or ()),
-        max_concurrent=options.max_concurrent,
-    )
+    return plan_of(experiment, execution, file, options.reuse or (), options.max_concurrent)
 
 
 def resume_sweep(

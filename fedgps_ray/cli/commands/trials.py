@@ -11,7 +11,7 @@ from rich.markup import escape
 from fedgps_ray.cli import running, specs
 from fedgps_ray.cli.app import err, out, say
 from fedgps_ray.cli.declared import Run
-from fedgps_ray.cli.progress import ending, follow
+from fedgps_ray.api.progress import ending, follow
 from fedgps_ray.results.read import read_trial
 from fedgps_ray.results.schema import ENDED
 from fedgps_ray.results.store import TrialStore, spec_of
