@@ -14,6 +14,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from fedgps_ray.analysis import metrics, published
+from fedgps_ray.analysis.names import published_name
 from fedgps_ray.analysis.tables import ABSENT, Cell, Column, Table, assemble, mean_cell
 
 Flag = Literal["within", "outside", ""]
@@ -30,7 +31,7 @@ WITHIN = (
 def against_paper(trials: pd.DataFrame, rounds: pd.DataFrame) -> Table:
     """Return our means beside the paper's; `compare` says what is compared and what within means.
 
-    Rows of other settings stand beside the nearest printed setting, and name what differs.
+    Rows of other settings are shown beside the nearest printed setting, and name what differs.
     """
     rows = compare(metrics.runs(trials, rounds)).to_dict("records")
     several = len({row["setting"] for row in rows}) > 1
@@ -51,7 +52,7 @@ def _difference(value: float) -> Cell:
 
 
 def compare(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a (setting, label) of our runs.
+    """Return one row per (setting, label) of our runs.
 
     Columns: ours, ours_std, published, published_std (percent, ddof 1), cells (how many scenarios
     and seeds both have; 0 where settings differ, and then the means are over all of either side),
@@ -66,16 +67,16 @@ def compare(runs: pd.DataFrame) -> pd.DataFrame:
 
 @cache
 def _printed() -> Mapping[str, list[pd.DataFrame]]:
-    """Return the printed runs of each method, a frame a setting, as far as that is known.
+    """Return the printed runs of each method, one frame per setting, as far as that is known.
 
     A run that several tables print is taken from the first of them.
     """
     frame = published.runs().dropna(subset=["clients"])
     frame = frame.drop_duplicates([*SAME, *CELL, "method"])
-    found: dict[str, list[pd.DataFrame]] = {}
+    by_method: dict[str, list[pd.DataFrame]] = {}
     for (method, _), rows in frame.groupby(["method", "setting"], sort=False):
-        found.setdefault(str(method), []).append(rows)
-    return found
+        by_method.setdefault(str(method), []).append(rows)
+    return by_method
 
 
 def _row(ours: pd.DataFrame) -> dict[str, Any]:
@@ -104,7 +105,7 @@ def _nearest(run: "pd.Series[Any]") -> tuple[list[str], pd.DataFrame]:
     """Return in what the nearest printed setting differs, and its cells."""
     if run["method"] not in _printed():
         nothing = pd.DataFrame({name: [] for name in [*CELL, "accuracy"]})
-        return [f"the paper has no {run['method']}"], nothing
+        return [f"the paper has no {published_name(run['method'])}"], nothing
     options = [(_differences(run, rows.iloc[0]), rows) for rows in _printed()[run["method"]]]
     differs, rows = min(options, key=lambda option: len(option[0]))
     return differs + _other_hyperparameters(run), rows

@@ -2,14 +2,14 @@
 
 import csv
 import io
-import re
 from collections.abc import Iterator
-from html import escape
+from html import escape as escape_html
 
 import rich.table
 from rich.markup import escape as escape_rich
 from rich.text import Text
 
+from fedgps_ray.analysis import text as texts
 from fedgps_ray.analysis.tables import Cell, Head, Table
 
 LATEX = {  # what LaTeX would read as a command, or cannot print
@@ -27,11 +27,12 @@ LATEX = {  # what LaTeX would read as a command, or cannot print
     "≤": r"$\le$",
 }
 WIDE = 8  # columns; more are scaled to the width of the text
+FORMULA = ("=", "+", "@", "\t")
 STYLES = {"best": "bold", "second": "underline", "missing": "dim"}
 
 
 def _flat_heads(table: Table, between: str = ", ") -> list[str]:
-    """Return one heading a column: all that stands above it."""
+    """Return one heading per column: all that is above it."""
     levels = [[head.text for head in row for _ in range(head.span)] for row in table.header]
     return [between.join(filter(None, parts)) for parts in zip(*levels, strict=True)]
 
@@ -40,23 +41,19 @@ def _flat_heads(table: Table, between: str = ", ") -> list[str]:
 
 
 def to_markdown(table: Table) -> str:
-    """Return a heading, the table with best bold and second underlined, and its notes."""
+    """Return a heading, the table with best bold and second in italics, and its notes."""
     heads = _flat_heads(table)
-    rows = [[_markdown_text(text) for text in heads], ["---", *["---:"] * (len(heads) - 1)]]
+    rows = [[texts.inline_markdown(text) for text in heads], ["---", *["---:"] * (len(heads) - 1)]]
     rows += [[_markdown(cell) for cell in row] for row in table.rows]
     lines = ["| " + " | ".join(row) + " |" for row in rows]
-    notes = [f"- {_markdown_text(note)}" for note in table.notes]
-    parts = [f"### {_markdown_text(table.title)}", "\n".join(lines), "\n".join(notes)]
+    notes = [f"- {texts.markdown(note)}" for note in table.notes]
+    parts = [f"### {texts.markdown(table.title)}", "\n".join(lines), "\n".join(notes)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _markdown(cell: Cell) -> str:
-    text = _markdown_text(cell.text)
-    return {"best": f"**{text}**", "second": f"<u>{text}</u>"}.get(cell.mark, text)
-
-
-def _markdown_text(text: str) -> str:
-    return re.sub(r"([\\`*_{}\[\]<>|])", r"\\\1", text)
+    text = texts.inline_markdown(cell.text)
+    return {"best": f"**{text}**", "second": f"*{text}*"}.get(cell.mark, text)
 
 
 # --- LaTeX ----------------------------------------------------------------------------------------
@@ -111,7 +108,7 @@ def _latex(cell: Cell) -> str:
 
 
 def _latex_text(text: str) -> str:
-    return "".join(LATEX.get(sign, sign) for sign in text)
+    return "".join(LATEX.get(sign, sign) for sign in texts.one_line(text))
 
 
 # --- HTML -----------------------------------------------------------------------------------------
@@ -125,12 +122,17 @@ def to_html(table: Table) -> str:
     return "\n".join(
         [
             "<figure>",
-            f"<table>\n<caption>{escape(table.title)}</caption>",
-            f"<thead>\n{head}\n</thead>\n<tbody>\n{body}\n</tbody>\n</table>",
+            f'<div class="scroll">\n<table>\n<caption>{escape(table.title)}</caption>',
+            f"<thead>\n{head}\n</thead>\n<tbody>\n{body}\n</tbody>\n</table>\n</div>",
             f"<figcaption><ul>{notes}</ul></figcaption>" if notes else "",
             "</figure>\n",
         ]
     )
+
+
+def escape(text: str) -> str:
+    """Return text as HTML shows it, quotes too."""
+    return escape_html(texts.clean(text))
 
 
 def _html_head(head: Head) -> str:
@@ -157,20 +159,33 @@ def _html(cell: Cell) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """Return one line of headings and one a row, as printed."""
+    """Return one line of headings and one per row, as printed."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_flat_heads(table))
-    writer.writerows([cell.text for cell in row] for row in table.rows)
+    writer.writerow([_csv(head) for head in _flat_heads(table)])
+    writer.writerows(
+        [cell.text if cell.value is not None else _csv(cell.text) for cell in row]
+        for row in table.rows
+    )
     return text.getvalue()
+
+
+def _csv(text: str) -> str:
+    """Return text that a spreadsheet does not take for a formula."""
+    plain = texts.clean(text)
+    return f"'{plain}" if plain.startswith(FORMULA) else plain
 
 
 def to_rich(table: Table) -> rich.table.Table:
     """Return the table for a terminal."""
-    notes = Text("\n".join(table.notes)) if table.notes else None
-    shown = rich.table.Table(title=Text(table.title), caption=notes, caption_justify="left")
+    notes = Text(texts.clean("\n".join(table.notes))) if table.notes else None
+    shown = rich.table.Table(
+        title=Text(texts.one_line(table.title)), caption=notes, caption_justify="left"
+    )
     for index, head in enumerate(_flat_heads(table, between="\n")):
-        shown.add_column(escape_rich(head), justify="right" if index else "left")
+        shown.add_column(escape_rich(texts.clean(head)), justify="right" if index else "left")
     for row in table.rows:
-        shown.add_row(*(Text.assemble((cell.text, STYLES.get(cell.mark, ""))) for cell in row))
+        shown.add_row(
+            *(Text.assemble((texts.one_line(cell.text), STYLES.get(cell.mark, ""))) for cell in row)
+        )
     return shown

@@ -1,6 +1,6 @@
 """What a run achieved and what it cost, as the paper counts it.
 
-A frame of runs has one row a trial. Its columns: those of the spec, `label` (the method, with
+A frame of runs has one row per trial. Its columns: those of the spec, `label` (the method, with
 whatever tells apart its variants), `setting` (text), `status`, `accuracy` (best, percent), `last`,
 `last_ten`, `target` (percent), `cost` (to the target; empty if not reached), `cost_of` (what is
 counted), `spent` (the whole run's cost) and `speedup` (FedAvg's cost over the run's).
@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
+from fedgps_ray.analysis.names import published_name
 from fedgps_ray.errors import UserError, unknown
 from fedgps_ray.titles import TITLES
 
@@ -29,7 +30,7 @@ FAILED = ("diverged", "failed")  # the paper's "-"
 REFERENCE = "fedavg"
 ORDER = ("centralized", *(name for name in TITLES if name != "centralized"))
 UNITS = {
-    "classes_per_client": ("class a client", "classes a client"),
+    "classes_per_client": ("class per client", "classes per client"),
     "clients": ("client", "clients"),
     "rounds": ("round", "rounds"),
     "local_epochs": ("local epoch", "local epochs"),
@@ -40,7 +41,7 @@ DIGITS = 9  # 100 * 0.57 is a little less than 57
 def runs(
     trials: pd.DataFrame, rounds: pd.DataFrame, target: Target = "floor", cost: Cost = "rounds"
 ) -> pd.DataFrame:
-    """Return one row a trial with its accuracies, its cost to the target and its speed-up."""
+    """Return one row per trial with its accuracies, its cost to the target and its speed-up."""
     if cost not in get_args(Cost):
         raise unknown("cost", str(cost), get_args(Cost))
     frame = trials.reset_index(drop=True)
@@ -71,7 +72,7 @@ def percent(shares: "pd.Series[Any]") -> "pd.Series[float]":
 
 
 def labels(frame: pd.DataFrame, within: Sequence[str] = SETTING) -> "pd.Series[str]":
-    """Return the method of each row, with the values in which its variants differ.
+    """Return the published name of each row's method, with the values that set its variants apart.
 
     What differs only from setting to setting, such as options of the partition, is not shown.
     """
@@ -92,7 +93,8 @@ def _differing(variants: Sequence[Mapping[str, Any]]) -> set[str]:
 
 def _label(method: str, variant: Mapping[str, Any], names: list[str]) -> str:
     values = ", ".join(f"{name.rpartition('.')[2]}={_shown(variant, name)}" for name in names)
-    return f"{method} ({values})" if names else method
+    name = published_name(method)
+    return f"{name} ({values})" if names else name
 
 
 def _shown(variant: Mapping[str, Any], name: str) -> str:
@@ -107,8 +109,8 @@ def order(frame: pd.DataFrame) -> list[str]:
     def place(pair: tuple[str, str]) -> tuple[int, str, str]:
         return ORDER.index(pair[0]) if pair[0] in ORDER else len(ORDER), *pair
 
-    found = zip(pairs["method"], pairs["label"], strict=True)
-    return [label for _, label in sorted(found, key=place)]
+    known = zip(pairs["method"], pairs["label"], strict=True)
+    return [label for _, label in sorted(known, key=place)]
 
 
 # --- settings -------------------------------------------------------------------------------------
@@ -129,7 +131,7 @@ def describe(setting: Mapping[Any, Any]) -> str:
 def text(column: str, value: Any) -> str:
     """Return one value of a setting in words."""
     if column == "sampling_rate":
-        return f"{100 * value:g}% of clients a round"
+        return f"{100 * value:g}% of clients per round"
     if column in UNITS:
         one, several = UNITS[column]
         return f"{value:g} {one if value == 1 else several}"
@@ -156,8 +158,8 @@ def targets(frame: pd.DataFrame, target: Target = "floor") -> "pd.Series[float]"
     if target not in ("floor", "exact"):
         raise UserError(f"target {target!r}: must be floor, exact or a number in percent")
     best = frame[frame["method"] == REFERENCE].groupby(CASE)["accuracy"].max()
-    found = _of_case(frame, best)
-    return found if target == "exact" else found.map(np.floor)
+    exact = _of_case(frame, best)
+    return exact if target == "exact" else exact.map(np.floor)
 
 
 def speedups(frame: pd.DataFrame) -> "pd.Series[float]":
@@ -167,8 +169,8 @@ def speedups(frame: pd.DataFrame) -> "pd.Series[float]":
 
 
 def _of_case(frame: pd.DataFrame, values: "pd.Series[Any]") -> "pd.Series[float]":
-    found = frame[CASE].merge(values.rename("value"), how="left", left_on=CASE, right_index=True)
-    return found["value"].astype(float)
+    merged = frame[CASE].merge(values.rename("value"), how="left", left_on=CASE, right_index=True)
+    return merged["value"].astype(float)
 
 
 def _spent(rounds: pd.DataFrame, cost: Cost) -> "pd.Series[float]":
@@ -201,7 +203,7 @@ def _hits(rounds: pd.DataFrame, frame: pd.DataFrame) -> Any:
 
 
 def average_seeds(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a (setting, scenario, label).
+    """Return one row per (setting, scenario, label).
 
     A seed that failed, has not finished, or is missing though other labels have it leaves the
     accuracy empty.
@@ -225,8 +227,8 @@ def _worst(statuses: "pd.Series[str]") -> str:
 def mean_std(frame: pd.DataFrame, over: Over = "scenarios") -> pd.DataFrame:
     """Return mean, std (ddof 1) and n of the accuracies.
 
-    Over scenarios (seeds averaged first) and over all runs: a row a (setting, label). Over seeds:
-    a row a (setting, scenario, label).
+    Over scenarios (seeds averaged first) and over all runs: one row per (setting, label). Over
+    seeds: one row per (setting, scenario, label).
     """
     source = average_seeds(frame) if over == "scenarios" else frame
     keys = ["setting", "scenario", "label"] if over == "seeds" else ["setting", "label"]

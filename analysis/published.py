@@ -13,6 +13,7 @@ import pandas as pd
 
 from fedgps_ray.analysis import metrics
 from fedgps_ray.analysis import tables as made
+from fedgps_ray.analysis.names import published_name
 from fedgps_ray.analysis.tables import Table
 from fedgps_ray.errors import unknown
 
@@ -75,8 +76,8 @@ def nemenyi() -> dict[str, Any]:
         .joinpath("published", "nemenyi.json")
         .read_text(encoding="utf-8")
     )
-    found: dict[str, Any] = json.loads(text)
-    return found
+    ranks: dict[str, Any] = json.loads(text)
+    return ranks
 
 
 def names() -> list[str]:
@@ -129,7 +130,7 @@ def _runs(table: str) -> pd.DataFrame:
     frame["trial_id"] = [f"{row.table}/{row.Index}" for row in frame.itertuples()]
     frame["status"] = frame["status"].map({"ok": "finished", "failed": "failed"})
     frame = frame.assign(batch_size=float("nan"), cost_of="rounds", spent=frame["rounds"])
-    frame["variant"], frame["label"] = "{}", frame["method"]
+    frame["variant"], frame["label"] = "{}", frame["method"].map(published_name)
     frame["setting"] = metrics.setting_texts(frame)
     frame["target"] = metrics.targets(frame).where(frame["status_round"].notna())
     frame["speedup"] = metrics.speedups(frame)
@@ -214,8 +215,10 @@ def _table(name: str) -> Table:
 
 def _notes(name: str) -> list[str]:
     """Return what the paper leaves out, and where it contradicts itself."""
-    found = _read("inconsistencies")
-    here = found[[name in [place[0] for place in _places(row)] for _, row in found.iterrows()]]
+    all_slips = _read("inconsistencies")
+    here = all_slips[
+        [name in [place[0] for place in _places(row)] for _, row in all_slips.iterrows()]
+    ]
     here = here[here["kind"] != "fedgps_not_best"]  # a fact, not a slip
     left_out = not_printed().get(name)
     notes = [f"Not printed: {left_out}."] if left_out else []
@@ -224,4 +227,4 @@ def _notes(name: str) -> list[str]:
 
 def _where(row: "pd.Series[Any]") -> str:
     scenario = "" if pd.isna(row["scenario"]) else f", scenario {row['scenario']:g}"
-    return f"{row['method']}{scenario}, " if isinstance(row["method"], str) else ""
+    return f"{published_name(row['method'])}{scenario}, " if isinstance(row["method"], str) else ""

@@ -1,7 +1,7 @@
 """Do methods differ? Ranks, tests, effect sizes and intervals over blocks.
 
 A block is a scenario of a setting: all methods meet the same data there. Scores are a frame with
-a row a block and a column a method, made by `scores`; higher is better.
+one row per block and one column per method, made by `scores`; higher is better.
 """
 
 import math
@@ -13,9 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scikit_posthocs import posthoc_nemenyi_friedman  # type: ignore[import-untyped]
 from scipy import stats
-from statsmodels.stats.multitest import multipletests  # type: ignore[import-untyped]
 
 from fedgps_ray import seeds
 from fedgps_ray.analysis import metrics
@@ -61,7 +59,7 @@ class Interval(NamedTuple):
 def scores(
     runs: pd.DataFrame, value: str = "accuracy", failed: Literal["refuse", "last"] = "refuse"
 ) -> pd.DataFrame:
-    """Return a row a block (setting, scenario) and a column a label, seeds averaged first.
+    """Return one row per block (setting, scenario) and one column per label; seeds are averaged.
 
     Every label must have run in every case. A failed run is refused, or ("last") scored -inf.
     """
@@ -87,8 +85,8 @@ def _complete(runs: pd.DataFrame) -> None:
         raise UserError("there are no runs to compare; let some trials finish")
     cases = runs[metrics.CASE].drop_duplicates()
     wanted = cases.merge(runs[["label"]].drop_duplicates(), how="cross")
-    found = wanted.merge(runs[[*metrics.CASE, "label"]], how="left", indicator=True)
-    missing = found[found["_merge"] == "left_only"]
+    merged = wanted.merge(runs[[*metrics.CASE, "label"]], how="left", indicator=True)
+    missing = merged[merged["_merge"] == "left_only"]
     if len(missing):
         raise UserError(
             f"{len(missing)} runs are missing: {_listed(missing)}; run them, or leave out these"
@@ -150,7 +148,7 @@ def ranking(scores: pd.DataFrame, alpha: float = 0.05) -> Ranking:
         iman_davenport_p=float(stats.f.sf(f_value, *f_df)),
         q_alpha=q_alpha,
         critical_distance=distance,
-        pairs=_nemenyi_pairs(ranks, average, distance),
+        pairs=_nemenyi_pairs(average, blocks, distance),
         groups=_groups(average, distance),
         caveats=_rank_caveats(average, blocks, distance, p_value, alpha),
     )
@@ -160,8 +158,8 @@ def _friedman(ranks: pd.DataFrame) -> tuple[float, float]:
     """Return chi-squared corrected for ties, and its p-value; 0 and 1 where all is a tie."""
     if (ranks.nunique(axis=1) == 1).all():
         return 0.0, 1.0
-    found = stats.friedmanchisquare(*(ranks[name] for name in ranks))
-    return float(found.statistic), float(found.pvalue)
+    test = stats.friedmanchisquare(*(ranks[name] for name in ranks))
+    return float(test.statistic), float(test.pvalue)
 
 
 def _iman_davenport(chi2: float, blocks: int, methods: int) -> tuple[float, tuple[int, int]]:
@@ -171,14 +169,14 @@ def _iman_davenport(chi2: float, blocks: int, methods: int) -> tuple[float, tupl
     return float(value), (methods - 1, (methods - 1) * (blocks - 1))
 
 
-def _nemenyi_pairs(ranks: pd.DataFrame, average: "pd.Series[float]", distance: float) -> Any:
-    p_values = posthoc_nemenyi_friedman(ranks.reset_index(drop=True))
-    rows = [
-        (better, worse, average[worse] - average[better], p_values.loc[better, worse])
-        for better, worse in combinations(average.index, 2)
-    ]
-    pairs = pd.DataFrame(rows, columns=["better", "worse", "rank_difference", "p_value"])
-    return pairs.assign(significant=pairs["rank_difference"] >= distance)
+def _nemenyi_pairs(average: "pd.Series[float]", blocks: int, distance: float) -> Any:
+    """Return all pairs; p is of the studentised range of so many ranks."""
+    methods = len(average)
+    rows = [(one, two, average[two] - average[one]) for one, two in combinations(average.index, 2)]
+    pairs = pd.DataFrame(rows, columns=["better", "worse", "rank_difference"])
+    error = math.sqrt(methods * (methods + 1) / (12 * blocks))
+    p_values = stats.studentized_range.sf(pairs["rank_difference"] / error, methods, math.inf)
+    return pairs.assign(p_value=p_values, significant=pairs["rank_difference"] >= distance)
 
 
 def _groups(average: "pd.Series[float]", distance: float) -> list[list[str]]:
@@ -241,7 +239,7 @@ def pairwise(
     pairs = _pairs([str(name) for name in scores], reference)
     rows = [_pair(scores, one, other, (level, seed)) for one, other in pairs]
     frame = pd.DataFrame(rows)
-    frame["p_holm"] = multipletests(frame["p_value"], method="holm")[1]
+    frame["p_holm"] = holm(frame["p_value"].to_numpy())
     frame.attrs["caveats"] = _pair_caveats(len(scores), len(rows))
     return frame
 
@@ -256,10 +254,12 @@ def _pairs(names: Sequence[str], reference: str | None) -> list[tuple[str, str]]
     return [(reference, name) for name in names if name != reference]
 
 
-def _pair(scores: pd.DataFrame, one: str, other: str, how: tuple[float, int]) -> dict[str, Any]:
+def _pair(
+    scores: pd.DataFrame, one: str, other: str, level_and_seed: tuple[float, int]
+) -> dict[str, Any]:
     first, second = scores[one].to_numpy(), scores[other].to_numpy()
     differences = (first - second).round(metrics.DIGITS)
-    interval = bootstrap_interval(differences, f"{one} - {other}", *how)
+    interval = bootstrap_interval(differences, f"{one} - {other}", *level_and_seed)
     return {
         "method": one,
         "other": other,
@@ -271,6 +271,15 @@ def _pair(scores: pd.DataFrame, one: str, other: str, how: tuple[float, int]) ->
         "rank_biserial": rank_biserial(differences),
         "cliffs_delta": cliffs_delta(first, second),
     }
+
+
+def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return p-values corrected for their number, each at least as large as any below it."""
+    order = np.argsort(p_values, kind="stable")
+    factors = len(p_values) - np.arange(len(p_values))
+    corrected = np.empty(len(p_values))
+    corrected[order] = np.maximum.accumulate(p_values[order] * factors).clip(max=1.0)
+    return corrected
 
 
 def _wilcoxon(differences: NDArray[np.float64]) -> float:
@@ -302,10 +311,10 @@ def bootstrap_interval(
     if np.ptp(values) == 0:
         return Interval(float(values[0]), float(values[0]))
     rng = seeds.stream(seed, f"bootstrap {name}")
-    found = stats.bootstrap(
+    interval = stats.bootstrap(
         (values,), np.mean, n_resamples=RESAMPLES, confidence_level=level, rng=rng
     ).confidence_interval
-    return Interval(float(found.low), float(found.high))
+    return Interval(float(interval.low), float(interval.high))
 
 
 def _pair_caveats(blocks: int, tests: int) -> list[str]:

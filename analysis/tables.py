@@ -210,10 +210,10 @@ def overview(runs: pd.DataFrame) -> Table:
 
 
 def _one_setting(runs: pd.DataFrame) -> str:
-    found = [setting for setting, _ in metrics.settings(runs)]
-    if len(found) != 1:
-        raise UserError(f"one table shows one setting, got {len(found)}: {'; '.join(found)}")
-    return found[0]
+    settings = [setting for setting, _ in metrics.settings(runs)]
+    if len(settings) != 1:
+        raise UserError(f"one table shows one setting, got {len(settings)}: {'; '.join(settings)}")
+    return settings[0]
 
 
 def _seed_notes(runs: pd.DataFrame) -> list[str]:
@@ -247,10 +247,10 @@ def _scores(heads: tuple[str, ...], runs: pd.DataFrame, names: Sequence[str], of
 
 def _of_names(runs: pd.DataFrame, names: Sequence[str]) -> list[list[Row]]:
     """Return the runs of each name; a name may have none."""
-    found: dict[str, list[Row]] = {name: [] for name in names}
+    by_name: dict[str, list[Row]] = {name: [] for name in names}
     for row in runs[[name for name in CELL if name in runs]].to_dict("records"):
-        found[str(row["label"])].append(row)
-    return list(found.values())
+        by_name[str(row["label"])].append(row)
+    return list(by_name.values())
 
 
 def by_seed(runs: pd.DataFrame) -> Table:
@@ -270,11 +270,11 @@ def by_seed(runs: pd.DataFrame) -> Table:
 def by_setting(runs: pd.DataFrame, columns: Sequence[str]) -> Table:
     """Return methods by the values of some columns of the setting, such as ["clients"]."""
     names = metrics.order(runs)
-    found = [
+    made = [
         _setting_column(columns, value, rows, names)
         for value, rows in runs.groupby(list(columns), dropna=False)
     ]
-    return assemble(f"by {', '.join(_words(columns))}", names, found, [_shared(runs)])
+    return assemble(f"by {', '.join(_words(columns))}", names, made, [_shared(runs)])
 
 
 def _words(columns: Sequence[str]) -> list[str]:
@@ -316,7 +316,7 @@ def _setting_column(
 
 
 def communication(trials: pd.DataFrame, formulas: Mapping[str, tuple[str, str]]) -> Table:
-    """Return measured bytes a client and round, in models M, beside formulas (up, down) by method.
+    """Return measured bytes per client and round, in models M, beside each method's formulas.
 
     M is the size of the trial's own model file: its weights and BatchNorm statistics.
     """
@@ -331,11 +331,11 @@ def communication(trials: pd.DataFrame, formulas: Mapping[str, tuple[str, str]])
         *_direction("down", [(down[n], size[n], t[1]) for n, t in zip(names, texts, strict=True)]),
     ]
     note = "Means over all rounds of a client's share, counted from what was really sent."
-    return assemble("bytes a client and round", names, columns, [note])
+    return assemble("bytes per client and round", names, columns, [note])
 
 
 def _measured(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the trials that ended, with bytes a client and round; a label a method and model."""
+    """Return the trials that ended: bytes per client and round, labels by method and model."""
     frame = trials[trials["model_bytes"].notna() & (trials["rounds_done"] > 0)].copy()
     if frame.empty:
         raise UserError("no trial has ended, so there are no bytes to compare; let one finish")
@@ -372,8 +372,10 @@ def hyperparameters(trials: pd.DataFrame) -> Table:
 
 
 def _of_method(variant: str) -> str:
-    found = json.loads(variant)
-    return json.dumps({n: v for n, v in found.items() if n.startswith(("method.", "optimizer."))})
+    settings = json.loads(variant)
+    return json.dumps(
+        {n: v for n, v in settings.items() if n.startswith(("method.", "optimizer."))}
+    )
 
 
 def _last(name: str) -> str:

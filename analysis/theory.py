@@ -1,25 +1,15 @@
 """The measured theory of trials: terms of the bound and curvature, as frames and figures."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from fedgps_ray.analysis import load
-from fedgps_ray.analysis.figures.style import (
-    COLOURS,
-    INK,
-    legend_below,
-    line,
-    looks,
-    panels,
-    styled,
-)
+from fedgps_ray.analysis.figures.chart import Axis, Chart, Guide, Panel, Series
+from fedgps_ray.analysis.figures.looks import looks, plain_looks
 from fedgps_ray.analysis.metrics import labels, order
 from fedgps_ray.errors import UserError
 
@@ -33,7 +23,7 @@ SETTINGS = ["label", "dataset", "method", "scenario", "seed"]
 
 
 class Theory(NamedTuple):
-    """One row a measured client, and one row a trial."""
+    """One row per measured client, and one row per trial."""
 
     clients: pd.DataFrame
     curvature: pd.DataFrame
@@ -63,60 +53,57 @@ def _content(file: Path) -> Any:
         raise UserError(f"{file} is damaged ({problem!r}); delete it and measure again") from None
 
 
-@styled
-def bound_terms(clients: pd.DataFrame) -> Figure:
-    """Draw the three distances a method, and which part of its bound each client's gap takes up."""
-    labels = order(clients)
-    figure, (left, right) = panels(2, (4.4, 1.6 + 0.45 * len(labels)), sharey=True)
-    _distances(left, clients.groupby("label")[list(TERMS)].mean().loc[labels])
-    _shares(right, clients, labels)
-    legend_below(figure, left)
-    return figure
+def bound_terms(clients: pd.DataFrame) -> Chart:
+    """Return the three distances of each method: means over its clients, lowest to highest."""
+    names = order(clients)
+    grouped, drawn = clients.groupby("label"), plain_looks(TERMS.values())
+    series = [
+        Series(name, drawn[name], *_spread(grouped[term].agg(["mean", "min", "max"]).loc[names]))
+        for term, name in TERMS.items()
+    ]
+    note = "Dots are means over the clients; bars reach from the lowest to the highest."
+    x = Axis("Wasserstein-1 distance of features (in feature space)")
+    return Chart("dots", (Panel("", tuple(series)),), x, Axis("method", tuple(names)), note)
 
 
-def _distances(axes: Axes, means: pd.DataFrame) -> None:
-    places = np.arange(len(means))
-    for number, (term, name) in enumerate(TERMS.items()):
-        shifted = places + 0.26 * (number - 1)
-        axes.barh(shifted, means[term], 0.24, color=COLOURS[number], label=name)
-    axes.set_yticks(places, means.index)
-    axes.set_ylim(len(means) - 0.5, -0.5)
-    axes.grid(False, axis="y")
-    axes.set_xlabel("Wasserstein-1 distance of features")
+def _spread(stats: pd.DataFrame) -> tuple[list[float], list[float], list[float], list[float]]:
+    """Return values, rows, lowest and highest."""
+    rows = [float(row) for row in range(len(stats))]
+    return list(stats["mean"]), rows, list(stats["min"]), list(stats["max"])
 
 
-def _shares(axes: Axes, clients: pd.DataFrame, labels: Sequence[str]) -> None:
-    drawn = looks(labels)
-    for place, label in enumerate(labels):
-        rows = clients[clients["label"] == label]
-        look = drawn[label]
-        shares = rows["gap"] / rows["bound"]
-        axes.plot(shares, [place] * len(rows), look.marker, color=look.color, ms=5, alpha=0.6)
-    axes.axvline(1, color=INK, lw=1, ls="--")
-    axes.set_xscale("symlog", linthresh=0.01)
-    axes.set_xlim(right=2)
+def bound_shares(clients: pd.DataFrame) -> Chart:
+    """Return which part of its bound each client's gap takes up; above 1 the bound fails."""
+    names = order(clients)
+    drawn, shares = looks(names), clients["gap"] / clients["bound"]
+    series = []
+    for place, name in enumerate(names):
+        mine = list(shares[clients["label"] == name])
+        series.append(Series(name, drawn[name], mine, [place] * len(mine)))
     held, count = int(clients["held"].sum()), len(clients)
-    axes.set_title(f"the bound held for {held} of {count} clients")
-    axes.set_xlabel("(global risk - local risk) / bound")
+    title = f"the bound held for {held} of {count} clients"
+    x = Axis("(global risk - local risk) / bound")
+    guide = Guide("x", 1.0, "bound")
+    panel = Panel(title, tuple(series))
+    axis = Axis("method", tuple(names))
+    return Chart("dots", (panel,), x, axis, "A dot is a client.", guides=(guide,))
 
 
-@styled
-def path_condition(curvature: pd.DataFrame) -> Figure:
-    """Draw |I - lambda H| against lambda, a line a method; the path asks for less than 1."""
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-    axes = figure.add_subplot(xlabel="lambda", ylabel="norm of I - lambda H (below 1?)")
-    labels = order(curvature)
-    drawn, lengths = looks(labels), np.geomspace(1e-3, 10, 200)
-    for label in labels:
-        ends = curvature.loc[curvature["label"] == label, ["largest", "smallest"]].mean()
+def path_condition(curvature: pd.DataFrame) -> Chart:
+    """Return |I - lambda H| against lambda, a line per method; the path asks for less than 1."""
+    names = order(curvature)
+    drawn, lengths = looks(names), np.geomspace(1e-3, 10, 200)
+    series = []
+    for name in names:
+        ends = curvature.loc[curvature["label"] == name, ["largest", "smallest"]].mean()
         norms = np.abs(1 - np.outer(lengths, ends)).max(axis=1)
-        axes.plot(lengths, norms, label=label, **line(drawn[label]))
-    axes.axhline(1, color=INK, lw=0.8, ls=":")
-    for used in sorted(set(curvature["lambda_g"]) - {0.0}):
-        axes.axvline(used, color=INK, lw=0.8, ls="--")
-        note = f"lambda_g = {used:g}"
-        axes.annotate(note, (used, 1), (4, -11), textcoords="offset points", size=8)
-    axes.set(xscale="log", yscale="log")
-    axes.set_ylim(bottom=0.5)
-    legend_below(figure, axes)
-    return figure
+        series.append(Series(name, drawn[name], list(lengths), list(norms)))
+    used = sorted(set(curvature["lambda_g"]) - {0.0})
+    return Chart(
+        "lines",
+        (Panel("", tuple(series)),),
+        Axis("lambda", scale="log"),
+        Axis("norm of I - lambda H", scale="log"),
+        "The path asks for a norm below 1 (dotted).",
+        guides=(Guide("y", 1.0, ""), *(Guide("x", one, f"lambda_g = {one:g}") for one in used)),
+    )

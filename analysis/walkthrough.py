@@ -15,7 +15,7 @@ results = Path(os.environ.get("RESULTS", "runs/default"))
 out = results / "walkthrough"
 out.mkdir(exist_ok=True)
 
-# %% Read all trials: a row a trial, and a row a round
+# %% Read all trials: one row per trial, and one row per round
 trials = load.trials(results)
 rounds = load.rounds(results)
 
@@ -28,7 +28,7 @@ setting, here = next(metrics.settings(runs))
 table = tables.by_scenario(here)
 (out / "comparison.md").write_text(formats.to_markdown(table))
 
-# %% Figure 1: accuracy over the rounds, a panel a scenario
+# %% Figure 1: accuracy over the rounds, one panel per scenario
 curves = figures.convergence(rounds[rounds["setting"] == setting])
 figures.save(curves, out, "convergence")
 

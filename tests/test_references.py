@@ -2,21 +2,28 @@ import dataclasses
 import inspect
 import json
 import pickle
+import re
 import shutil
 import subprocess
 import sys
 import textwrap
 import traceback
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from fedgps_ray import references
 from fedgps_ray.errors import UserError
+from fedgps_ray.methods.base import Reply
+from fedgps_ray.methods.fedavg import FedAvg
 from fedgps_ray.references import Code, load, read, user_traceback
+from fedgps_ray.tensors import Params, Update
+from fedgps_ray.training.local import Client
 
 NET = """
     import helper
@@ -175,6 +182,15 @@ def test_the_package_itself_is_never_taken_for_a_file_beside(write):
     assert load(*found).error is UserError
 
 
+def test_a_file_named_as_a_built_in_module_is_meant_only_with_a_dot(write):
+    folder = write(
+        net="import sys\nfrom . import sys as own\nclass Net: both = sys, own", sys="X = 1"
+    )
+    python, own = load(*read("net.py:Net", "model", folder)).both
+    assert python is sys
+    assert own.X == 1
+
+
 def test_a_folder_of_data_does_not_hide_an_installed_package(write):
     folder = write(net="import numpy\nclass Net: numpy = numpy")
     (folder / "numpy").mkdir()
@@ -258,6 +274,21 @@ def test_which_texts_are_references():
     assert not references.is_reference("resnet18")
 
 
+def test_modules_without_a_file_are_left_to_python(write, monkeypatch):
+    monkeypatch.setitem(sys.modules, "handmade", ModuleType("handmade"))
+    folder = write({"handmade/part": ""}, net="import handmade\nclass Net: made = handmade")
+    found = read("net.py:Net", "model", folder)
+    assert list(found.sources) == ["net.py"]
+    assert load(*found).made is sys.modules["handmade"]
+    assert "there is no module 'handmade'" in fails("handmade:Net", folder)
+
+
+def test_dots_that_lead_nowhere_are_left_to_python_s_own_error(write):
+    folder = write(net=f"from {'.' * 99} import helper", other="from .. import no_such_helper")
+    assert "beyond top-level package" in fails("net.py:Net", folder)
+    assert list(read("other.py:Net", "model", folder).sources) == ["other.py"]
+
+
 # --- how it is imported ---------------------------------------------------------------------------
 
 
@@ -321,6 +352,24 @@ def test_modules_of_the_user_do_not_get_in_the_way_of_others(write):
     assert load(*read("net.py:Net", "model", folder)).x == "mine"
     assert json.dumps([1]) == "[1]"
     assert sys.modules["json"] is json
+
+
+def test_a_method_in_a_file_is_checked_and_computes_as_one_of_the_package(tmp_path):
+    page = (Path(__file__).parents[1] / "docs" / "adding-a-method.md").read_text()
+    (tmp_path / "fedema.py").write_text(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0])
+    kind = load(*read("fedema.py:FedEma", "method", tmp_path))
+    assert issubclass(kind, FedAvg)
+    with pytest.raises(ValidationError, match="decay"):
+        kind(decay=1.5)
+    with pytest.raises(ValidationError, match="speed"):
+        kind(speed=1)
+    method = kind(decay=0.75)
+    start = Params(torch.tensor([0.0]), torch.zeros(0))
+    state = method.init(start, None)
+    reply = Reply(Client(0, (1,)), Update(torch.tensor([8.0]), torch.zeros(0)))
+    state = pickle.loads(pickle.dumps(method.merge(state, [reply])))
+    assert state.average.weights.item() == 2  # 0.75 * 0 + 0.25 * 8
+    assert pickle.loads(pickle.dumps(method)) == method
 
 
 def test_code_is_a_value_for_pydantic(write):

@@ -3,52 +3,47 @@
 import json
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
+from fedgps_ray.analysis.figures.chart import Axis, Chart, Guide, Panel, Series
 from fedgps_ray.analysis.figures.frames import scored
-from fedgps_ray.analysis.figures.style import COLOURS, INK, OWN_COLOURS, REFERENCE, styled
+from fedgps_ray.analysis.figures.looks import OURS, OWN_COLOURS, Look
 from fedgps_ray.errors import UserError
 
 MEASURING = ("divergence_every", "divergence_scale")
 VARIANTS = {
     (True, True): "FedGPS",
-    (True, False): "without path\n(rho = 0)",
-    (False, True): "without goal\n(goal = false)",
+    (True, False): "without path (rho = 0)",
+    (False, True): "without goal (goal = false)",
     (False, False): "without both",
 }
+MEAN = Look(OWN_COLOURS[OURS[0]], "-", "o", 2.2)
+TRIAL = Look("#777777", "-", "x", 1.0)
 
 
-@styled
-def ablation(runs: pd.DataFrame) -> Figure:
-    """Draw how much more accurate than FedAvg each variant is; a dot is a scenario and seed."""
+def ablation(runs: pd.DataFrame) -> Chart:
+    """Return how much more accurate than FedAvg each variant is, means and single trials."""
     gains = _gains(runs)
-    shown = [name for name in VARIANTS.values() if name in set(gains["variant"])]
-    figure = Figure(figsize=(1.2 + 1.35 * len(shown), 3.2), layout="constrained")
-    axes = figure.add_subplot()
-    colours = (OWN_COLOURS["fedgps"], *COLOURS)
-    for place, name in enumerate(shown):
-        points = gains.loc[gains["variant"] == name, "gain"]
-        axes.bar(place, points.mean(), 0.6, color=colours[place], alpha=0.75)
-        _dots(axes, place, points)
-    axes.axhline(0, color=INK, lw=1)
-    axes.margins(y=0.15)
-    axes.set_xticks(range(len(shown)), shown)
-    axes.grid(False, axis="x")
-    axes.set_ylabel("best accuracy, percentage points\nabove FedAvg (mean, each trial)")
-    return figure
-
-
-def _dots(axes: Axes, place: int, points: "pd.Series[float]") -> None:
-    spread = [place + 0.05 * (number - (len(points) - 1) / 2) for number in range(len(points))]
-    axes.plot(spread, points, "o", ms=3.5, color=INK, mfc="white", mew=0.8)
+    names = [name for name in VARIANTS.values() if name in set(gains["variant"])]
+    places = {name: place for place, name in enumerate(names)}
+    grouped = gains.groupby("variant")["gain"].agg(["mean", "min", "max"]).loc[names]
+    ends = (list(grouped["min"]), list(grouped["max"]))
+    mean = Series("mean", MEAN, list(grouped["mean"]), list(places.values()), *ends)
+    each = Series("each trial", TRIAL, list(gains["gain"]), list(gains["variant"].map(places)))
+    return Chart(
+        "dots",
+        (Panel("", (mean, each)),),
+        Axis("best accuracy above FedAvg's (percentage points)"),
+        Axis("variant", tuple(names)),
+        "Bars reach from the lowest to the highest trial.",
+        guides=(Guide("x", 0.0, "FedAvg"),),
+    )
 
 
 def _gains(runs: pd.DataFrame) -> pd.DataFrame:
     """Return each FedGPS trial's variant, and its gain over FedAvg in the same place."""
     frame = scored(runs)
     where = ["scenario", "seed"]
-    base = frame[frame["method"] == REFERENCE].groupby(where)["accuracy"].mean()
+    base = frame[frame["method"] == "fedavg"].groupby(where)["accuracy"].mean()
     ours = frame[frame["method"] == "fedgps"].copy()
     ours["variant"] = [variant(str(options)) for options in ours["method_options"]]
     gains = ours.dropna(subset=["variant"]).join(base.rename("base"), on=where)

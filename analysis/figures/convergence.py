@@ -1,51 +1,36 @@
 """Test accuracy round by round."""
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from fedgps_ray.analysis.figures.frames import leading_curves, tested
-from fedgps_ray.analysis.figures.style import (
-    Look,
-    label_outside,
-    legend_below,
-    line,
-    looks,
+from fedgps_ray.analysis.figures.chart import Axis, Chart, Panel
+from fedgps_ray.analysis.figures.frames import (
+    best_accuracies,
+    curves_of,
+    leading,
     over_rounds,
-    panels,
-    smooth,
-    styled,
-    whole_rounds,
+    ranked,
+    tested,
 )
 
 SMOOTHED = 50  # a running mean takes one in so many of the rounds
+NOTE = "Lines are means over the seeds; bands reach from the lowest to the highest seed."
 
 
-@styled
-def convergence(rounds: pd.DataFrame, top: int = 5) -> Figure:
-    """Draw the best methods, FedAvg and ours, a panel a scenario; the band spans the seeds."""
+def convergence(rounds: pd.DataFrame, top: int = 5) -> Chart:
+    """Return the accuracy over the rounds, a panel per scenario; bands span the seeds."""
     frame = tested(rounds)
-    drawn = looks(frame["label"])
+    frame = frame.assign(percent=100 * frame["accuracy"])
     window = max(1, int(frame["round"].max()) // SMOOTHED)
-    scenarios = sorted(frame["scenario"].unique())
-    figure, grid = panels(len(scenarios), (3.3, 2.5), sharex=True, sharey=True)
-    for axes, scenario in zip(grid, scenarios, strict=True):
-        rows = frame[frame["scenario"] == scenario]
-        for label in leading_curves(frame, top):
-            _curve(axes, rows[rows["label"] == label], window, drawn[label])
-        axes.set_title(f"scenario {scenario}")
-        whole_rounds(axes)
-    label_outside(grid, "round", f"test accuracy (%){over_rounds(window)}")
-    legend_below(figure, grid[0])
-    return figure
+    best = best_accuracies(frame)
+    first = leading(best["accuracy"], best["label"], top)
+    rest = [label for label in ranked(best["accuracy"], best["label"]) if label not in first]
+    panels = [
+        Panel(f"scenario {scenario}", curves_of(rows, "percent", first, rest, window))
+        for scenario, rows in frame.groupby("scenario")
+    ]
+    y = Axis(f"test accuracy (%){over_rounds(window)}")
+    return Chart("lines", tuple(panels), Axis("round", whole=True), y, _note(frame))
 
 
-def _curve(axes: Axes, rows: pd.DataFrame, window: int, look: Look) -> None:
-    """Draw the mean over the seeds, and the lowest and highest of them."""
-    seeds = rows.pivot_table(index="round", columns="seed", values="accuracy") * 100
-    seeds = smooth(seeds, window)
-    label = str(rows["label"].iloc[0]) if len(rows) else None
-    axes.plot(seeds.index, seeds.mean(axis=1), label=label, **line(look))
-    if seeds.shape[1] > 1:
-        low, high = seeds.min(axis=1), seeds.max(axis=1)
-        axes.fill_between(seeds.index, low, high, color=look.color, alpha=0.15, linewidth=0)
+def _note(frame: pd.DataFrame) -> str:
+    return NOTE if frame["seed"].nunique() > 1 else "One seed per line."

@@ -6,7 +6,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgps_ray.analysis import published
-from fedgps_ray.analysis.figures.style import INK, OURS, OWN_COLOURS, method_of, styled
+from fedgps_ray.analysis.figures.chart import Axis, Chart, Panel, Series
+from fedgps_ray.analysis.figures.looks import OURS, OWN_COLOURS, Look, looks, method_of
+from fedgps_ray.analysis.figures.paint import INK, styled
 from fedgps_ray.analysis.statistics import Ranking, ranking, scores
 
 GROUP_STEP, NAME_STEP = 0.5, 0.9  # in units of a name's height
@@ -25,6 +27,30 @@ def critical_difference(rankings: Mapping[str, Ranking]) -> Figure:
         axes.set_title(title, loc="left")
         _draw(axes, one)
     return figure
+
+
+def average_ranks(rankings: Mapping[str, Ranking]) -> Chart:
+    """Return the same as a chart: two methods whose bars do not overlap are told apart."""
+    names = tuple(str(name) for name in next(iter(rankings.values())).average_ranks.index)
+    drawn = looks(names)
+    panels = [
+        Panel(
+            title,
+            tuple(_rank(one, name, place, drawn[name]) for place, name in enumerate(names)),
+        )
+        for title, one in rankings.items()
+    ]
+    note = (
+        "Bars are half the critical distance each way: methods whose bars do not overlap are told"
+        " apart by Nemenyi's test at 0.05."
+    )
+    x = Axis("average rank over the scenarios (1 is best)", whole=True)
+    return Chart("dots", tuple(panels), x, Axis("method", names), note)
+
+
+def _rank(one: Ranking, name: str, place: int, look: Look) -> Series:
+    rank, half = float(one.average_ranks[name]), one.critical_distance / 2
+    return Series(name, look, [rank], [place], [rank - half], [rank + half])
 
 
 def figure_1() -> Figure:

@@ -1,42 +1,24 @@
 """How far the clients' surrogate features lie from the prototypes, round by round."""
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from fedgps_ray.analysis.figures.style import (
-    Look,
-    legend_below,
-    line,
-    looks,
-    panels,
-    styled,
-    whole_rounds,
-)
+from fedgps_ray.analysis.figures.chart import Axis, Chart, Panel
+from fedgps_ray.analysis.figures.frames import LOWEST_TO_HIGHEST, curves_of
 from fedgps_ray.errors import UserError
 
 
-@styled
-def divergence(rounds: pd.DataFrame) -> Figure:
-    """Draw the divergence over the rounds, a line a sampling rate, a panel a method."""
+def divergence(rounds: pd.DataFrame) -> Chart:
+    """Return the divergence over the rounds, a line per sampling rate, a panel per method."""
     frame = rounds.dropna(subset=["divergence"])
     if frame.empty:
         raise UserError("no divergence was measured: run with --set method.divergence_every=5")
-    rates = sorted(frame["sampling_rate"].unique())
-    drawn = dict(zip(rates, looks(f"{rate:09.4f}" for rate in rates).values(), strict=True))
-    labels = sorted(frame["label"].unique())
-    figure, grid = panels(len(labels), (4.2, 3.0), sharey=True)
-    for axes, label in zip(grid, labels, strict=True):
-        _panel(axes, frame[frame["label"] == label], drawn)
-        axes.set_title(label)
-    grid[0].set_ylabel("mean distance to the prototypes")
-    legend_below(figure, grid[0])
-    return figure
-
-
-def _panel(axes: Axes, rows: pd.DataFrame, drawn: dict[float, Look]) -> None:
-    for rate, look in drawn.items():
-        mean = rows[rows["sampling_rate"] == rate].groupby("round")["divergence"].mean()
-        axes.plot(mean.index, mean, label=f"{rate:.0%} of clients", **line(look))
-    axes.set_xlabel("round")
-    whole_rounds(axes)
+    rates = [f"{rate:.0%} of clients" for rate in sorted(frame["sampling_rate"].unique())]
+    by_rate = frame.assign(
+        method_label=frame["label"], label=frame["sampling_rate"].map("{:.0%} of clients".format)
+    )
+    panels = [
+        Panel(str(label), curves_of(rows, "divergence", rates, [], 1))
+        for label, rows in by_rate.groupby("method_label", observed=True)
+    ]
+    y = Axis("mean distance to the prototypes (in feature space)")
+    return Chart("lines", tuple(panels), Axis("round", whole=True), y, LOWEST_TO_HIGHEST)

@@ -1,11 +1,15 @@
 """The report: one folder with the tables, the figures, and pages that hold them all."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
+from fedgps_ray.analysis import metrics
+from fedgps_ray.analysis.names import FORMULAS
 from fedgps_ray.analysis.report import frames as source
 from fedgps_ray.analysis.report.again import again_section
-from fedgps_ray.analysis.report.blocks import Report
+from fedgps_ray.analysis.report.blocks import Report, Section
 from fedgps_ray.analysis.report.comparison import (
     across_section,
     divergence_blocks,
@@ -19,7 +23,9 @@ from fedgps_ray.analysis.report.facts import (
     run_section,
     trouble_section,
 )
+from fedgps_ray.analysis.report.follow import keep_writing
 from fedgps_ray.analysis.report.page import publish
+from fedgps_ray.analysis.report.verdict import judge
 from fedgps_ray.errors import UserError
 
 Tell = Callable[[str], None]
@@ -39,9 +45,24 @@ def write(
 ) -> Path:
     """Write the report on some results folders; return the path of report.html.
 
-    formulas: what each method should send up and down, for the table of bytes.
+    formulas: what each method should send up and down, for the table of bytes, if not known here.
     """
-    return publish(build(folders, against, theory, formulas or {}, tell), out, tell)
+    made = build(folders, against, theory, FORMULAS if formulas is None else formulas, tell)
+    return publish(made, out, tell)
+
+
+def write_following(
+    folders: Sequence[Path], out: Path, against: bool = False, tell: Tell = silent
+) -> Path:
+    """Write the page again and again while results change; return its path at the end."""
+
+    def again(reload: int) -> Path:
+        made = build(folders, against, False, FORMULAS, silent)
+        return publish(
+            replace(made, reload=reload, written=f"{datetime.now():%H:%M:%S}"), out, silent
+        )
+
+    return keep_writing(folders, again, tell)
 
 
 def build(
@@ -55,22 +76,34 @@ def build(
     if not folders:
         raise UserError("name at least one results folder, such as runs/default")
     frames = source.read(folders)
-    report = Report(_title(folders), tuple(lead(frames)), [])
-    titles = headings(frames.runs)
-    for number, (setting, part) in enumerate(frames.settings(), start=1):
-        report.sections.append(setting_section(part, number, titles[setting], tell))
-    if len(titles) > 1:
-        report.sections.append(across_section(frames, tell))
-    report.sections[-1].blocks.extend(divergence_blocks(frames))
+    sections = _comparisons(frames, tell)
     if against:
-        report.sections.append(against_section(frames))
+        sections.append(against_section(frames))
     if theory:
-        report.sections.append(theory_section(folders))
+        sections.append(theory_section(folders))
     again, script = again_section(frames)
     facts = [cost_section(frames, formulas), run_section(frames), trouble_section(frames)]
-    report.sections.extend([*facts, again])
-    report.files["commands.sh"] = script
-    return report
+    return Report(
+        _title(folders),
+        tuple(lead(frames)),
+        [*sections, *facts, again],
+        {"commands.sh": script},
+        tuple(judge(frames.runs)),
+        tuple(metrics.order(frames.runs)),
+    )
+
+
+def _comparisons(frames: source.Frames, tell: Tell) -> list[Section]:
+    """Return a section per setting; if there are several, first one on all of them."""
+    titles = headings(frames.runs)
+    sections = [
+        setting_section(part, number, titles[setting], tell)
+        for number, (setting, part) in enumerate(frames.settings(), start=1)
+    ]
+    if len(titles) > 1:
+        sections.insert(0, across_section(frames, tell))
+    sections[0].blocks.extend(divergence_blocks(frames))
+    return sections
 
 
 def write_published(out: Path, tell: Tell = silent) -> Path:

@@ -11,27 +11,41 @@ import pandas as pd
 from fedgps_ray.analysis.report.blocks import Block, Code, Section, Text
 from fedgps_ray.analysis.report.facts import several
 from fedgps_ray.analysis.report.frames import Frames
+from fedgps_ray.analysis.text import clean, is_trial_id
 
 OPTIONS = (
     *("model", "clients", "sampling_rate", "rounds", "local_epochs", "batch_size"),
     *("scenario", "seed"),
 )
+WARNING = (
+    "# Made from the settings in a results folder. If that is not your own, read the commands",
+    "# before you run them: settings can name files to read and code to import.",
+)
 
 
 def commands(runs: pd.DataFrame) -> str:
     """Return a script with the exact command of every trial."""
-    lines = ["#!/bin/sh", "set -e"]
+    lines = ["#!/bin/sh", *WARNING, "set -e"]
     for row in runs.itertuples():
         info = json.loads((Path(str(row.folder)) / "trial.json").read_text())
-        lines += [f"# trial {row.trial_id}", command(info["spec"], info["execution"])]
+        lines += _trial(str(row.trial_id), command(info["spec"], info["execution"]))
     return "\n".join(lines) + "\n"
+
+
+def _trial(name: str, line: str) -> list[str]:
+    """Return a trial's lines of the script; what has an odd id or hidden characters is left out."""
+    if not is_trial_id(name):
+        return ["# left out: a trial whose id is not one"]
+    if clean(line) != line or "\n" in line:
+        return [f"# trial {name} is left out: its settings hold control characters"]
+    return [f"# trial {name}", line]
 
 
 def command(spec: Mapping[str, Any], execution: Mapping[str, Any]) -> str:
     """Return the command that runs this very trial: what has an option as option, all else set."""
     words = ["fedgps-ray", "run", "--out", "runs/again"]
     for name in OPTIONS:
-        words += [f"--{name.replace('_', '-')}", str(spec[name])]
+        words.append(f"--{name.replace('_', '-')}={spec[name]}")
     rest = {key: value for key, value in spec.items() if key not in OPTIONS}
     for name, value in rest.items():
         words += ["--set", f"{name}={_value(value, execution)}"]
@@ -66,8 +80,9 @@ def _sweeps(frames: Frames) -> list[str]:
         return []
     folders = [Path(folder) for folder in frames.planned["folder"].unique()]
     told = [(folder, json.loads((folder / "experiment.json").read_text())) for folder in folders]
-    return [
+    lines = [
         shlex.join(["fedgps-ray", "sweep", str(info["file"]), "--out", str(folder)])
         for folder, info in told
-        if info.get("file")
+        if info.get("file") and not str(info["file"]).startswith("-")
     ]
+    return [line for line in lines if clean(line) == line and "\n" not in line]

@@ -1,15 +1,15 @@
 """What a report is made of, whatever it is written as."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from matplotlib.figure import Figure
 
+from fedgps_ray.analysis.figures.chart import Chart
 from fedgps_ray.analysis.tables import Table
 from fedgps_ray.errors import UserError
-
-SCREEN_DPI = 96
 
 
 @dataclass(frozen=True)
@@ -48,17 +48,13 @@ class Shown:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, the name of its files and what it shows."""
+    """A chart, the name of its files and what it shows; `figure` draws the files another way."""
 
     name: str
-    figure: Figure
+    chart: Chart
     caption: str
+    figure: Callable[[], Figure] | None = None
     kind: Literal["picture"] = "picture"
-
-    @property
-    def width(self) -> int:
-        """How wide it is on a screen, in pixels."""
-        return round(float(self.figure.get_size_inches()[0]) * SCREEN_DPI)
 
 
 Block = Text | Points | Code | Shown | Picture
@@ -66,29 +62,55 @@ Block = Text | Points | Code | Shown | Picture
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands under it."""
+    """A heading and the blocks below it; of one data set, if it shows one setting."""
 
     title: str
     slug: str
     blocks: list[Block] = field(default_factory=list)
+    dataset: str = ""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A choice of what the page shows: values with their texts."""
+
+    name: Literal["dataset", "setting", "method"]
+    choices: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Report:
-    """A title, some sentences, and sections."""
+    """A title, a verdict, some facts, and sections."""
 
     title: str
     lead: tuple[str, ...]
     sections: list[Section]
     files: dict[str, str] = field(default_factory=dict)  # name -> text, written beside the report
+    verdict: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    reload: int = 0  # seconds after which the page loads itself again; 0: never
+    written: str = ""  # the time of day, of a page that reloads
+
+    @property
+    def filters(self) -> list[Filter]:
+        """The choices that there are."""
+        own = [section for section in self.sections if section.dataset]
+        datasets = dict.fromkeys(section.dataset for section in own)
+        choices = [
+            Filter("dataset", tuple((name, name) for name in datasets)),
+            Filter("setting", tuple((section.slug, section.title) for section in own)),
+            Filter("method", tuple((name, name) for name in self.methods)),
+        ]
+        return [choice for choice in choices if len(choice.choices) > 1]
 
 
-def drawn(name: str, caption: str, draw: Callable[[], Figure], say: bool = True) -> list[Block]:
+def drawn(name: str, caption: str, draw: Callable[[], Chart], say: bool = True) -> list[Block]:
     """Return the figure, or (if asked to say it) why there is none."""
     try:
         return [Picture(name, draw(), caption)]
     except UserError as problem:
-        return [Text(f"No figure ({caption.split(':')[0].lower()}): {problem}.")] if say else []
+        what = re.split("[:;]", caption)[0].lower()
+        return [Text(f"No figure ({what}): {problem}.")] if say else []
 
 
 def points(lines: list[str]) -> list[Block]:

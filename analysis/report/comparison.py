@@ -5,10 +5,19 @@ from dataclasses import replace
 from functools import partial
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from fedgps_ray.analysis import figures, metrics, statistics, tables
 from fedgps_ray.analysis.figures.settings import NAMES
-from fedgps_ray.analysis.report.blocks import Block, Section, Shown, Text, drawn, points
+from fedgps_ray.analysis.report.blocks import (
+    Block,
+    Picture,
+    Section,
+    Shown,
+    Text,
+    drawn,
+    points,
+)
 from fedgps_ray.analysis.report.frames import Frames
 from fedgps_ray.analysis.tables import Cell, Column, Table, assemble
 from fedgps_ray.errors import UserError
@@ -17,10 +26,9 @@ Tell = Callable[[str], None]
 REFERENCES = ("fedgps", "fedgps_cf", "fedavg")
 MAIN_TABLE = "best test accuracy in percent, rounds to the target, speed-up over FedAvg"
 SEED_TABLE = "best test accuracy in percent, seed by seed"
-CURVES = (
-    "Test accuracy over the rounds: the best methods, FedAvg and ours; a line is the mean over the"
-    " seeds, a band reaches from the lowest to the highest."
-)
+SCORES = "Best accuracy: what each method reached."
+CURVES = "Test accuracy over the rounds; at first the best methods, FedAvg and ours are shown."
+RANKS = "Critical difference: average ranks of the methods over the scenarios."
 
 
 def setting_section(frames: Frames, number: int, title: str, tell: Tell) -> Section:
@@ -29,12 +37,13 @@ def setting_section(frames: Frames, number: int, title: str, tell: Tell) -> Sect
     tell(f"{slug}: {title}")
     blocks: list[Block] = [Text(f"{frames.runs['setting'].iloc[0]}.")]
     blocks += [_table(f"{slug}-comparison", tables.by_scenario(frames.runs), MAIN_TABLE)]
+    blocks += drawn(f"{slug}-scores", SCORES, partial(figures.best_accuracy, frames.runs), False)
     if frames.runs["seed"].nunique() > 1:
         blocks.append(_table(f"{slug}-seeds", tables.by_seed(frames.runs), SEED_TABLE))
     blocks += drawn(f"{slug}-convergence", CURVES, partial(figures.convergence, frames.rounds))
     blocks += statistics_blocks(frames.runs, slug)
     blocks += _more_figures(frames, slug)
-    return Section(title, slug, blocks)
+    return Section(title, slug, blocks, str(frames.runs["dataset"].iloc[0]))
 
 
 def _table(name: str, table: Table, title: str) -> Block:
@@ -42,38 +51,38 @@ def _table(name: str, table: Table, title: str) -> Block:
 
 
 def _more_figures(frames: Frames, slug: str) -> list[Block]:
+    """Return the figures that have something to show."""
     runs, rounds = frames.runs, frames.rounds
-    return [
-        *drawn(
-            f"{slug}-ablation",
-            "Ablation: what each half of FedGPS adds; a dot is a trial.",
-            partial(figures.ablation, runs),
-            say=False,
-        ),
-        *drawn(
-            f"{slug}-ranks",
+    made = {
+        "ablation": ("Ablation: what each half of FedGPS adds.", partial(figures.ablation, runs)),
+        "ranks": (
             "Rank stability: the order of the methods in each scenario.",
             partial(figures.rank_stability, runs),
-            say=False,
         ),
-        *drawn(
-            f"{slug}-bytes",
+        "bytes": (
             "Accuracy against bytes: best accuracy so far and all that was sent, up and down.",
             partial(figures.accuracy_against_bytes, rounds),
-            say=False,
         ),
-        *drawn(
-            f"{slug}-drift",
-            "Client drift: how unlike the clients' training losses of a round are.",
-            partial(figures.client_drift, rounds, frames.clients),
-            say=False,
+        "diversity": (
+            "Update diversity: the mean squared norm of the clients' updates over the squared norm"
+            " of their mean; the larger, the less they agree.",
+            partial(figures.update_diversity, rounds),
         ),
-        *drawn(
-            f"{slug}-partitions",
-            "Partitions: how many samples of each class each client holds.",
-            partial(figures.partitions, frames.partitions),
+        "clients": (
+            "Client accuracy: the final model on the test set, weighted by each client's classes.",
+            partial(figures.client_accuracy, rounds),
         ),
-    ]
+        "classes": (
+            "Class accuracy: the final model in each class of the test set.",
+            partial(figures.class_accuracy, rounds),
+        ),
+    }
+    optional = [drawn(f"{slug}-{name}", *one, say=False) for name, one in made.items()]
+    caption = "Partitions: how many samples of each class each client holds."
+    draw = partial(figures.partitions, frames.partitions)
+    return [block for blocks in optional for block in blocks] + drawn(
+        f"{slug}-partitions", caption, draw
+    )
 
 
 # --- statistics -----------------------------------------------------------------------------------
@@ -94,25 +103,29 @@ def statistics_blocks(runs: pd.DataFrame, slug: str) -> list[Block]:
 
 def _ranking(scores: pd.DataFrame, slug: str) -> list[Block]:
     try:
-        found = statistics.ranking(scores)
+        ranking = statistics.ranking(scores)
     except UserError as problem:
         return [Text(f"No ranking: {problem}.")]
-    caption = "Critical difference: average ranks; bars join methods that are not told apart."
-    draw = partial(figures.critical_difference, {"": found})
-    return [*drawn(f"{slug}-critical-difference", caption, draw), *points(ranking_sentences(found))]
+    chart, diagram = figures.average_ranks({"": ranking}), partial(_diagram, ranking)
+    picture = Picture(f"{slug}-critical-difference", chart, RANKS, diagram)
+    return [picture, *points(ranking_sentences(ranking))]
 
 
-def ranking_sentences(found: statistics.Ranking) -> list[str]:
+def _diagram(ranking: statistics.Ranking) -> Figure:
+    return figures.critical_difference({"": ranking})
+
+
+def ranking_sentences(ranking: statistics.Ranking) -> list[str]:
     """Return what the tests of a ranking say, and what they cannot say."""
-    apart = found.pairs[found.pairs["significant"]]
+    apart = ranking.pairs[ranking.pairs["significant"]]
     listed = "; ".join(f"{row.better} from {row.worse}" for row in apart.itertuples())
     return [
-        f"Friedman: chi-squared {found.chi2:.2f} with {found.df} degrees of freedom,"
-        f" p = {found.p_value:.2g}. Iman and Davenport: F = {found.iman_davenport_f:.2f},"
-        f" p = {found.iman_davenport_p:.2g}.",
-        f"Nemenyi at {found.alpha:g}: {len(apart)} of {len(found.pairs)} pairs are told apart"
+        f"Friedman: chi-squared {ranking.chi2:.2f} with {ranking.df} degrees of freedom,"
+        f" p = {ranking.p_value:.2g}. Iman and Davenport: F = {ranking.iman_davenport_f:.2f},"
+        f" p = {ranking.iman_davenport_p:.2g}.",
+        f"Nemenyi at {ranking.alpha:g}: {len(apart)} of {len(ranking.pairs)} pairs are told apart"
         + (f": {listed}." if listed else "."),
-        *found.caveats,
+        *ranking.caveats,
     ]
 
 
@@ -162,7 +175,7 @@ def _number(value: float, form: str) -> Cell:
 
 
 def across_section(frames: Frames, tell: Tell) -> Section:
-    """Return the methods by whatever differs between the settings, and the ranks over all."""
+    """Return the methods by what differs between the settings, and the ranks over all."""
     tell("across settings")
     runs = frames.runs
     varying = [name for name in metrics.SETTING if runs[name].nunique(dropna=False) > 1]
@@ -170,7 +183,7 @@ def across_section(frames: Frames, tell: Tell) -> Section:
     for column in NAMES:
         for number, part in enumerate(_alike_but(frames, column), start=1):
             name = f"across-{column.replace('_', '-')}-{number}"
-            caption = f"Accuracy by {column.replace('_', ' ')}: bars are deviations over trials."
+            caption = f"Accuracy by {column.replace('_', ' ')}: settings alike in all else."
             draw = partial(figures.accuracy_by, part.runs, column)
             blocks += drawn(name, caption, draw, say=False)
     blocks += statistics_blocks(runs, "across")

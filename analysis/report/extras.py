@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from fedgps_ray.analysis import against, figures, metrics, published, theory
 from fedgps_ray.analysis.figures.critical import printed_rankings
+from fedgps_ray.analysis.names import published_name
 from fedgps_ray.analysis.report.blocks import (
     Block,
     Picture,
@@ -40,7 +42,7 @@ def against_section(frames: Frames) -> Section:
 def theory_section(folders: Sequence[Path]) -> Section:
     """Return the terms of Theorem 4.1 and the condition of the path, where they were measured."""
     try:
-        found = theory.read(*folders)
+        measured = theory.read(*folders)
     except UserError as problem:
         return Section("Theory", "theory", [Text(f"{problem}; {HOW_TO_MEASURE}.")])
     blocks: list[Block] = [
@@ -50,17 +52,22 @@ def theory_section(folders: Sequence[Path]) -> Section:
             " three Wasserstein-1 distances of features; the path asks for |I - lambda_g H| < 1."
         ),
         *drawn(
-            "theory-bound",
-            "Theorem 4.1: the three distances, and which part of its bound each gap takes up.",
-            partial(theory.bound_terms, found.clients),
+            "theory-distances",
+            "Theorem 4.1: the three distances of its bound.",
+            partial(theory.bound_terms, measured.clients),
         ),
-        Shown("theory-terms", terms_table(found.clients)),
+        *drawn(
+            "theory-bound",
+            "Theorem 4.1: which part of its bound the gap of each client takes up.",
+            partial(theory.bound_shares, measured.clients),
+        ),
+        Shown("theory-terms", terms_table(measured.clients)),
         *drawn(
             "theory-path",
             "Path condition: the norm against lambda, from the extreme eigenvalues of H.",
-            partial(theory.path_condition, found.curvature),
+            partial(theory.path_condition, measured.curvature),
         ),
-        Shown("theory-curvature", curvature_table(found.curvature)),
+        Shown("theory-curvature", curvature_table(measured.curvature)),
         *points(
             [
                 "Distances are exact for the samples drawn, and larger than those of the whole"
@@ -117,15 +124,15 @@ def published_report() -> Report:
     rankings = printed_rankings()
     ranks = Picture(
         "figure-1",
-        figures.critical_difference(rankings),
-        "Fig. 1: average ranks over the five scenarios of the two main tables; bars join methods"
-        " that Nemenyi's test at 0.05 does not tell apart.",
+        figures.average_ranks(rankings),
+        "Fig. 1: average ranks over the five scenarios of the two main tables.",
+        partial(figures.critical_difference, rankings),
     )
     told = Points(
         tuple(
             f"{title}. {sentence}"
-            for title, found in rankings.items()
-            for sentence in ranking_sentences(found)
+            for title, ranking in rankings.items()
+            for sentence in ranking_sentences(ranking)
         )
     )
     numbered = [
@@ -140,14 +147,20 @@ def published_report() -> Report:
             " numbers is listed, not corrected.",
         ),
         [Section("Figure 1", "figure-1", [ranks, told]), *numbered, slips_section()],
+        methods=tuple(metrics.order(published.runs())),
     )
+
+
+def _printed(value: Any) -> str:
+    """Return a cell of the list of slips; methods under their published names."""
+    return published_name(value) if isinstance(value, str) else "" if pd.isna(value) else str(value)
 
 
 def slips_section() -> Section:
     """Return where the paper contradicts itself."""
     frame = published.slips()
     columns = [
-        Column((str(name),), [Cell("" if pd.isna(value) else str(value)) for value in frame[name]])
+        Column((str(name),), [Cell(_printed(value)) for value in frame[name]])
         for name in frame.columns.drop("table")
     ]
     names = [str(name).replace("tab:", "") for name in frame["table"]]

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from fedgps_ray.analysis import metrics, tables
+from fedgps_ray.analysis.names import published_name
 from fedgps_ray.analysis.report.blocks import Block, Code, Section, Shown, Text, points
 from fedgps_ray.analysis.report.frames import Frames
 from fedgps_ray.analysis.tables import Cell, Column, Head, Table, assemble
@@ -86,7 +87,7 @@ def timing(runs: pd.DataFrame) -> Table:
     columns = [
         Column(("trials",), [_whole(len(grouped.get_group(name))) for name in names]),
         Column(("rounds",), [_whole(done[name]) for name in names]),
-        Column(("seconds a round",), [_seconds(train[n] / max(done[n], 1)) for n in names]),
+        Column(("seconds per round",), [_seconds(train[n] / max(done[n], 1)) for n in names]),
         Column(("seconds of training",), [_seconds(train[name]) for name in names]),
         Column(("seconds of testing",), [_seconds(test[name]) for name in names]),
     ]
@@ -120,6 +121,7 @@ def settings_table(runs: pd.DataFrame) -> Table:
     known = [name for name, _ in schema.SPEC if name not in NOT_A_SETTING]
     others = pd.DataFrame([_general(text) for text in runs["variant"]], runs.index)
     frame = pd.concat([runs[known], others], axis=1)
+    frame["method"] = [published_name(str(method)) for method in frame["method"]]
     values = {name: _values(frame[name]) for name in frame}
     ordered = sorted(values, key=lambda name: len(values[name]) == 1)
     column = Column(("values",), [Cell(", ".join(values[name])) for name in ordered])
@@ -137,8 +139,8 @@ def _general(variant: str) -> dict[str, str]:
 
 
 def _values(column: "pd.Series[Any]") -> list[str]:
-    found = sorted(column.dropna().unique())
-    texts = [f"{value:g}" if isinstance(value, float) else str(value) for value in found]
+    values = sorted(column.dropna().unique())
+    texts = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
     return texts + (["none"] if column.isna().any() else [])
 
 
@@ -150,9 +152,9 @@ def partition_table(runs: pd.DataFrame) -> Table:
         for (setting, scenario), part in runs.groupby(["setting", "scenario"])
     ]
     columns = [
-        Column(("sha256",), [Cell(_short(found)) for _, found in rows]),
-        Column(("trials",), [_whole(len(found)) for _, found in rows]),
-        Column(("met by all",), [Cell(_same(found)) for _, found in rows]),
+        Column(("sha256",), [Cell(_short(hashes)) for _, hashes in rows]),
+        Column(("trials",), [_whole(len(hashes)) for _, hashes in rows]),
+        Column(("met by all",), [Cell(_same(hashes)) for _, hashes in rows]),
     ]
     note = "The hash is over the indices of every client's samples; its first 16 digits are shown."
     names = [name for name, _ in rows]
@@ -176,13 +178,13 @@ def _same(hashes: "pd.Series[str]") -> str:
 def versions_table(runs: pd.DataFrame) -> Table:
     """Return which versions of the programs made how many trials."""
     counts = runs["versions"].value_counts()
-    found = [(json.loads(str(text)), count) for text, count in counts.items()]
-    packages = sorted({name for versions, _ in found for name in versions})
+    sets = [(json.loads(str(text)), count) for text, count in counts.items()]
+    packages = sorted({name for versions, _ in sets for name in versions})
     columns = [
-        Column((name,), [Cell(str(versions.get(name, "—"))) for versions, _ in found])
+        Column((name,), [Cell(str(versions.get(name, "—"))) for versions, _ in sets])
         for name in packages
     ]
-    names = [f"{several(count, 'trial')}" for _, count in found]
+    names = [f"{several(count, 'trial')}" for _, count in sets]
     return with_corner("trials", assemble("versions", names, columns))
 
 
@@ -226,8 +228,8 @@ def _open(frames: Frames) -> list[Block]:
     if len(missing):
         absent = missing[~missing["trial_id"].isin(runs["trial_id"])]
         lines += [
-            f"not begun: {row.method}, scenario {row.scenario}, seed {row.seed}, {row.dataset}"
-            f" (trial {row.trial_id})"
+            f"not begun: {published_name(str(row.method))}, scenario {row.scenario},"
+            f" seed {row.seed}, {row.dataset} (trial {row.trial_id})"
             for row in absent.itertuples()
         ]
     return points(_cut(lines))

@@ -14,7 +14,7 @@ from fedgps_ray.errors import UserError
 
 @dataclass(frozen=True)
 class Frames:
-    """A row a trial, a round, a client of a round, a client and class; and what was planned."""
+    """Rows per trial, round, client of a round, client and class; and what was planned."""
 
     runs: pd.DataFrame
     rounds: pd.DataFrame

@@ -168,9 +168,15 @@ class Report:
     theory: Annotated[
         bool, typer.Option("--theory", help="Also measure the terms of the paper's theory.")
     ] = False
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", help="Rewrite the page while a sweep runs; it reloads itself."),
+    ] = False
     as_json: Json = False
 
     def __post_init__(self) -> None:
+        if self.follow and self.theory:
+            raise UserError("--theory measures finished trials; use it without --follow")
         if self.against not in (None, "paper"):
             raise unknown("comparison", str(self.against), ["paper"])
         for folder in self.folders or []:

@@ -159,8 +159,9 @@ def locate(file: str, sha256: str, source: Source) -> Path:
     if not path.exists():
         raise UserError(f"{file} is no longer at {path}; put it back, or give its new path")
     if (present := own.content_sha256(path)) != sha256:
+        what = "file" if path.is_file() else "folder"
         raise UserError(
-            f"{path} is not what the trial was made with: expected sha256"
+            f"{path} is not the {what} the trial was made with: expected sha256"
             f" {sha256[:12]}, found {present[:12]}; restore it, or start a new trial"
         )
     return path

@@ -83,7 +83,9 @@ def _from_here(key: str, value: Any) -> Any:
         return [_from_here(key, item) for item in value]
     if isinstance(value, Mapping) and key in ("dataset", "surrogate"):
         return {inner: _from_here(f"{key}.{inner}", given) for inner, given in value.items()}
-    names_data = key in PATHS and datasets.is_path(str(value))
+    named = str(value)
+    is_folder = named not in datasets.DATASETS and Path(named).is_dir()
+    names_data = key in PATHS and (datasets.is_path(named) or is_folder)
     return str(Path(value).expanduser().absolute()) if names_data else value
 
 

@@ -68,9 +68,8 @@ def arguments(
     make: Callable[..., Any], sizes: Sizes, options: Mapping[str, Any], name: str
 ) -> Call:
     """Return what to call a class or function with; options win over what is filled in."""
-    try:
-        signature = inspect.signature(make)
-    except (TypeError, ValueError):  # written in C: it says nothing about its parameters
+    signature = _signature(make)
+    if signature is None:
         return Call(tuple(sizes), dict(options))
     check_options(make, options, name)
     values = _values(signature, sizes, options)
@@ -108,11 +107,20 @@ def _values(
 
 def check_options(make: Callable[..., Any], options: Mapping[str, Any], name: str) -> None:
     """Refuse an option that a class or function does not take; needs no data set."""
-    signature = inspect.signature(make)
+    signature = _signature(make)
+    if signature is None or _takes_any_keyword(signature):
+        return
     known = [parameter.name for parameter in _named(signature)]
     for key in options:
-        if key not in known and not _takes_any_keyword(signature):
+        if key not in known:
             raise unknown(f"option of {name}", key, [n for n in known if n not in ALWAYS])
+
+
+def _signature(make: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(make)
+    except (TypeError, ValueError):  # written in C: it says nothing about its parameters
+        return None
 
 
 def _extra(

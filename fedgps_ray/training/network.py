@@ -133,8 +133,10 @@ class Network:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the logits of inputs."""
-        logits: Tensor = self.model(x)
-        return logits
+        if isinstance(self.model, Adapted):  # it may have no head that is known
+            logits: Tensor = self.model(x)
+            return logits
+        return self.head(self.features(x))
 
     @contextmanager
     def drawing(self, rng: np.random.Generator) -> Iterator[None]:

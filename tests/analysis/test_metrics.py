@@ -191,10 +191,10 @@ def test_variants_are_told_apart_by_what_differs():
     ]
     rows = [{"method": m, "variant": json.dumps(v), **SETTINGS} for m, v in variants]
     assert metrics.labels(pd.DataFrame(rows)).tolist() == [
-        "fedgps (goal=true, rho=0.5)",
-        "fedgps (goal=true, rho=0.3)",
-        "fedgps (goal=false, rho=0.3)",
-        "fedavg",
+        "FedGPS (goal=true, rho=0.5)",
+        "FedGPS (goal=true, rho=0.3)",
+        "FedGPS (goal=false, rho=0.3)",
+        "FedAvg",
     ]
 
 
@@ -204,10 +204,10 @@ def test_what_differs_between_settings_is_not_a_variant():
         {"variant": '{"partition.extra": 2, "optimizer.lr": 0.1}', **SETTINGS, "partition": "iid"},
     ]
     frame = pd.DataFrame(rows).assign(method="fedavg")
-    assert metrics.labels(frame).tolist() == ["fedavg", "fedavg"]
+    assert metrics.labels(frame).tolist() == ["FedAvg", "FedAvg"]
     assert metrics.labels(frame, within=[]).tolist() == [
-        "fedavg (lr=0.01, extra=null, mode=feasible)",
-        "fedavg (lr=0.1, extra=2, mode=null)",
+        "FedAvg (lr=0.01, extra=null, mode=feasible)",
+        "FedAvg (lr=0.1, extra=2, mode=null)",
     ]
 
 
@@ -236,12 +236,12 @@ def test_a_setting_is_all_but_method_scenario_and_seed():
 
 def test_a_setting_in_words():
     assert metrics.describe(SETTINGS) == (
-        "digits, cnn, dirichlet, alpha 0.1, 10 clients, 50% of clients a round, 4 rounds,"
+        "digits, cnn, dirichlet, alpha 0.1, 10 clients, 50% of clients per round, 4 rounds,"
         " 1 local epoch, batch size 64"
     )
     by_class = {"partition": "classes", "alpha": None, "classes_per_client": 2, "local_epochs": 11}
     text = metrics.describe({**SETTINGS, **by_class})
-    assert "classes, 2 classes a client, 10 clients" in text
+    assert "classes, 2 classes per client, 10 clients" in text
     assert "11 local epochs" in text
 
 
@@ -290,5 +290,5 @@ def test_a_seed_that_only_others_have_leaves_a_scenario_without_average():
     frame = runs(*GRID, trial("fedgps", [0.9]), trial("fedgps", [0.9], seed=1))
     frame = frame[~((frame["method"] == "fedgps") & (frame["seed"] == 1))]
     averages = metrics.average_seeds(frame).set_index(["label", "scenario"])["accuracy"]
-    assert averages.loc["fedavg"].tolist() == [20, 60]
-    assert averages.loc["fedgps"].isna().tolist() == [True]
+    assert averages.loc["FedAvg"].tolist() == [20, 60]
+    assert averages.loc["FedGPS"].isna().tolist() == [True]

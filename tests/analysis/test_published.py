@@ -8,6 +8,7 @@ from importlib.resources import files
 import pytest
 
 from fedgps_ray.analysis import metrics, published
+from fedgps_ray.analysis.names import published_name
 from fedgps_ray.analysis.tables import MEAN
 from fedgps_ray.errors import UserError
 from fedgps_ray.methods import METHODS
@@ -77,7 +78,7 @@ def test_there_are_all_tables_and_cells(shown):
 def test_every_printed_accuracy(shown):
     for row in raw("results"):
         wanted = "-" if row["status"] == "failed" else f"{float(row['accuracy']):.2f}"
-        assert shown[(row["table"], row["method"], *headings(row))] == wanted, row
+        assert shown[(row["table"], published_name(row["method"]), *headings(row))] == wanted, row
 
 
 def with_rounds():
@@ -88,7 +89,7 @@ def test_every_printed_round(shown):
     rows = with_rounds()
     assert len(rows) == 686
     for row in rows:
-        place = (row["table"], row["method"], headings(row)[0], "ROUND")
+        place = (row["table"], published_name(row["method"]), headings(row)[0], "ROUND")
         _, none = NO_ROUND.get(row["status_round"], ("", row["rounds_to_target"]))
         assert shown[place] == none.format(**row), row
 
@@ -96,7 +97,7 @@ def test_every_printed_round(shown):
 def test_every_printed_speedup_but_known_slips(shown):
     differing = set()
     for row in with_rounds():
-        place = (row["table"], row["method"], headings(row)[0], "SpeedUp")
+        place = (row["table"], published_name(row["method"]), headings(row)[0], "SpeedUp")
         wanted, _ = NO_ROUND.get(row["status_round"], (f"{row['speedup']}x", ""))
         if shown[place] != wanted:
             differing.add((row["table"], row["scenario"], row["method"]))
@@ -109,7 +110,7 @@ def test_every_printed_mean_and_deviation_but_known_slips(shown):
     for row in rows:
         kind, scenario = row["kind"], row["scenario"]
         head = {"over_scenarios": "all scenarios", "total": "all"}.get(kind, f"scenario {scenario}")
-        text = shown[(row["table"], row["method"], head, MEAN)]
+        text = shown[(row["table"], published_name(row["method"]), head, MEAN)]
         wanted = f"{row['mean']} ± {row['std']}" if row["status"] == "ok" else "-"
         if text != wanted:
             place = (row["table"], scenario, row["method"])
@@ -131,7 +132,7 @@ def tied(row):
 
 
 def test_a_mean_over_survivors_shows_the_printed_numbers_with_a_sign(shown):
-    place = ("CIFAR10_100_10_1", "feddecorr", "all scenarios", MEAN)
+    place = ("CIFAR10_100_10_1", "FedDecorr", "all scenarios", MEAN)
     assert shown[place] == "66.73 ± 3.12 †"
 
 
@@ -154,7 +155,7 @@ def test_slips_of_means_are_marked_with_their_reason():
 
 def test_a_tables_notes_tell_its_slips_and_what_it_leaves_out():
     tables = published.tables()
-    assert any("fedavg, scenario 2, target vs fedavg" in n for n in notes(tables, "_005"))
+    assert any("FedAvg, scenario 2, target vs fedavg" in n for n in notes(tables, "_005"))
     assert any("Not printed: clients; sampling_rate" in n for n in tables["c2_c3"].notes)
 
 

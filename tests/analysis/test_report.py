@@ -4,20 +4,28 @@ import json
 import re
 import shlex
 import subprocess
+import sys
+import time
+from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from fedgps_ray.analysis import report
+from fedgps_ray.analysis import published, report
+from fedgps_ray.analysis.names import FORMULAS, published_name
 from fedgps_ray.analysis.report import again, extras
 from fedgps_ray.analysis.report.blocks import Code, Picture, Points, Shown, Text
 from fedgps_ray.analysis.report.comparison import reference
+from fedgps_ray.analysis.report.follow import RELOAD, has_ended, keep_writing
+from fedgps_ray.analysis.report.page import publish
 from fedgps_ray.errors import UserError
+from fedgps_ray.methods import METHODS
 from fedgps_ray.spec import columns, trial_spec
+from fedgps_ray.titles import TITLES
 
 CEILINGS = {"fedavg": 0.5, "fedprox": 0.6, "scaffold": 0.55, "fedgps": 0.7}
-FORMULAS = {"fedavg": ("M", "M"), "fedgps": ("M + Cd", "2M + Cd")}
 
 
 def build(folder, against=False, theory=False):
@@ -86,7 +94,8 @@ def test_the_folder_has_every_table_and_figure_by_itself(written):
     for name in ("setting-1-comparison", "settings", "versions", "against-the-paper", "timing"):
         for ending in ("md", "tex", "csv", "html"):
             assert (path.parent / "tables" / f"{name}.{ending}").stat().st_size > 20
-    for name in ("convergence", "critical-difference", "ranks", "bytes", "drift", "partitions"):
+    names = ("convergence", "critical-difference", "ranks", "bytes", "scores", "partitions")
+    for name in names:
         for ending in ("png", "pdf"):
             assert (path.parent / "figures" / f"setting-1-{name}.{ending}").exists()
     assert "drawing setting-1-convergence" in said
@@ -94,14 +103,33 @@ def test_the_folder_has_every_table_and_figure_by_itself(written):
 
 def test_the_page_stands_alone(written):
     path, _ = written
-    page = Page(path.read_text())
+    text = path.read_text()
+    page = Page(text)
     assert page.open == []
-    figures = list((path.parent / "figures").glob("*.png"))
-    assert len(page.sources) == len(figures) >= 6
-    assert all(source.startswith("data:image/png;base64,") for source in page.sources)
-    assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
-    assert all(link.startswith("#") for link in page.links)
+    assert not re.search(r"https?://|@import|url\((?!#)", text)
+    inside = {link.removeprefix("#") for link in page.links if link.startswith("#")}
+    assert inside <= set(page.ids)
+    beside = {*page.sources, *(link for link in page.links if not link.startswith("#"))}
+    assert beside == {f"figures/{file.name}" for file in (path.parent / "figures").iterdir()}
     assert page.tables == len(list((path.parent / "tables").glob("*.html")))
+
+
+def test_the_page_has_the_data_of_every_figure(written):
+    path, _ = written
+    text = path.read_text()
+    data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
+    names = {file.stem for file in (path.parent / "figures").glob("*.png")}
+    assert set(data["charts"]) == names == set(re.findall(r'data-chart="([^"]*)"', text))
+    assert data["methods"] == ["FedAvg", "FedProx", "SCAFFOLD", "VHL", "FedGPS"]
+    curves = data["charts"]["setting-1-convergence"]["panels"][0]["series"]
+    assert [len(one["x"]) for one in curves if one["name"] == "FedGPS"] == [6]
+
+
+def test_a_page_of_24_trials_is_small(tmp_path, fabricate):
+    folder = fabricate.make_sweep(tmp_path / "results", 24, rounds=200)
+    live = replace(build(folder), reload=5, written="now")
+    page = publish(live, tmp_path / "out", report.silent)
+    assert page.stat().st_size < 500_000
 
 
 def test_nothing_in_the_results_becomes_markup(written):
@@ -111,13 +139,13 @@ def test_nothing_in_the_results_becomes_markup(written):
     assert "<script>alert" not in text
 
 
-def test_the_comparison_comes_first(written):
+def test_the_verdict_comes_first_then_the_comparison(written):
     path, _ = written
-    text = (path.parent / "report.md").read_text()
-    order = [text.index(word) for word in ("scenario 1 (target", "-convergence.png", "Friedman")]
-    assert order == sorted(order)
-    page = path.read_text()
-    assert page.index("scenario 1 (target") < page.index("data:image/png") < page.index("Friedman")
+    parts = ("FedGPS leads with", "scenario 1 (target", "-convergence.png", "Friedman")
+    for name in ("report.md", "report.html"):
+        text = (path.parent / name).read_text()
+        order = [text.index(word) for word in parts]
+        assert order == sorted(order), name
 
 
 def test_the_markdown_shows_the_figures_beside_it(written):
@@ -134,12 +162,12 @@ def test_a_finished_comparison(tmp_path, folder_maker):
     made = build(folder_maker(tmp_path, CEILINGS, rounds=6))
     assert made.lead[0].startswith("4 methods, 2 scenarios, 1 seed. Trials: 8 finished.")
     assert "All trials finished; nothing failed" in words(made)
-    assert "fedgps against each other method" in table(made, "setting-1-pairs").title
+    assert "FedGPS against each other method" in table(made, "setting-1-pairs").title
     assert "whatever the results" in words(made)  # the caveats of two scenarios
     rows = cells(table(made, "partition-hashes"))
     assert [row[2:] for row in rows] == [["4", "the same"], ["4", "the same"]]
     settings = {row[0]: row[1:] for row in cells(table(made, "settings"))}
-    assert settings["method"] == ["varied", "fedavg, fedgps, fedprox, scaffold"]
+    assert settings["method"] == ["varied", "FedAvg, FedGPS, FedProx, SCAFFOLD"]
     assert settings["alpha"] == ["fixed", "0.1"]
     assert settings["precision"] == ["fixed", "float32"]
 
@@ -149,7 +177,9 @@ def test_several_settings_have_a_section_each_and_one_across(tmp_path, folder_ma
         folder_maker(tmp_path, CEILINGS, rounds=5, sampling_rate=rate)
     made = build(tmp_path)
     titles = [section.title for section in made.sections]
-    assert titles[:3] == ["20% of clients a round", "50% of clients a round", "Across settings"]
+    assert titles[:3] == ["Across settings", "20% of clients per round", "50% of clients per round"]
+    assert [one.name for one in made.filters] == ["setting", "method"]
+    assert made.verdict[0].startswith("Of 2 settings, FedGPS leads in 2.")
     names = [block.name for block in of_kind(made, Picture)]
     assert "across-sampling-rate-1" in names
     assert "divergence-1" in names
@@ -196,9 +226,9 @@ def test_an_unfinished_sweep_says_what_is_missing_and_how_to_go_on(tmp_path, tri
     (tmp_path / "experiment.json").write_text(json.dumps(content))
     told = words(build(tmp_path))
     assert "2 of 3 planned trials have not ended." in told
-    assert "running: fedgps, scenario 1, seed 0, digits" in told
+    assert "running: FedGPS, scenario 1, seed 0, digits" in told
     assert "after 2 of 4 rounds" in told
-    assert f"not begun: vhl, scenario 1, seed 0, digits (trial {planned[2]['trial_id']})" in told
+    assert f"not begun: VHL, scenario 1, seed 0, digits (trial {planned[2]['trial_id']})" in told
     assert f"fedgps-ray resume {tmp_path}" in told
     assert f"fedgps-ray sweep experiments/mine.toml --out {tmp_path}" in told
 
@@ -231,8 +261,8 @@ def test_theory_is_told_or_how_to_measure_it(tmp_path, trial_maker):
     (trial.folder / "theory.json").write_text(json.dumps(content))
     made = build(tmp_path, theory=True)
     terms, curvature = table(made, "theory-terms"), table(made, "theory-curvature")
-    assert cells(terms) == [["fedgps", "3", "1", "2", "2", "1", "12", "1 of 1"]]
-    assert cells(curvature) == [["fedgps", "9", "-1", "0.5", "3.5", "0 of 1"]]
+    assert cells(terms) == [["FedGPS", "3", "1", "2", "2", "1", "12", "1 of 1"]]
+    assert cells(curvature) == [["FedGPS", "9", "-1", "0.5", "3.5", "0 of 1"]]
 
 
 def test_the_reference_is_fedgps_as_it_comes():
@@ -252,16 +282,16 @@ def parsed(command):
     program, verb, *rest = shlex.split(command)
     assert (program, verb) == ("fedgps-ray", "run")
     values = {}
-    for option, text in zip(rest[::2], rest[1::2], strict=True):
-        if option == "--set":
-            key, _, text = text.partition("=")
-        else:
-            key = option.removeprefix("--").replace("-", "_")
+    assert rest[:2] == ["--out", "runs/again"]
+    for word in rest[2:]:
+        key, _, text = word.removeprefix("--").partition("=")
+        if word == "--set":
+            continue
+        key = key.replace("-", "_") if word.startswith("--") else key
         try:
             values[key] = json.loads(text)
         except json.JSONDecodeError:
             values[key] = text
-    del values["out"]
     return values
 
 
@@ -300,11 +330,144 @@ def test_the_script_is_one_a_shell_can_read(written):
 def test_the_paper_in_its_own_numbers():
     made = extras.published_report()
     titles = [section.title for section in made.sections]
-    assert sum(title.startswith("Table ") for title in titles) == 19
+    assert titles[1:-1] == [f"Table {name}" for name in published.names()]
     assert (titles[0], titles[-1]) == ("Figure 1", "Known slips")
-    assert len(table(made, "slips").rows) == 54
+    assert len(table(made, "slips").rows) == len(published.slips()) > 0
     main = {row[0]: row for row in cells(table(made, "CIFAR10_10_5_1"))}
-    assert main["fedavg"][1:3] == ["84.21", "340"]
+    assert main["FedAvg"][1:3] == ["84.21", "340"]
     assert len(of_kind(made, Picture)) == 1
-    assert "SVHN. Nemenyi at 0.05: 9 of 91 pairs are told apart: fedgps from " in words(made)
+    assert "SVHN. Nemenyi at 0.05: 9 of 91 pairs are told apart: FedGPS from " in words(made)
     assert "CIFAR-10. With 14 methods and 5 blocks the critical distance is 8.873" in words(made)
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def test_what_is_known_of_the_methods_is_what_their_classes_say():
+    about = {name: METHODS[name].about for name in TITLES}
+    assert {name: (one.up, one.down) for name, one in about.items()} == FORMULAS
+
+
+def test_methods_have_their_published_names():
+    documented = (Path(__file__).parents[2] / "docs" / "methods.md").read_text()
+    for name, title in TITLES.items():
+        assert f"**{title}" in documented
+        assert title.lower().replace("-", "_") == name
+    assert published_name("outside") == "outside"
+
+
+def test_no_internal_name_is_shown(written):
+    path, _ = written
+    shown = re.sub(r"<(script|style|pre).*?</\1>", "", path.read_text(), flags=re.DOTALL)
+    assert not re.search(r"fedgps_cf|\bfedavg\b|\bscaffold\b|\bfedgps\b(?!-ray)", shown)
+
+
+# --- following a sweep ----------------------------------------------------------------------------
+
+
+def test_a_page_is_rewritten_while_results_change_and_whole_at_the_end(tmp_path, trial_maker):
+    trial_maker(tmp_path, method="fedavg", rounds=2)
+    live, out, seen, pauses = tmp_path / "live.json", tmp_path / "report", [], iter(range(9))
+    live.write_text(json.dumps({"ended": None}))
+
+    def write(reload):
+        made = replace(build(tmp_path), reload=reload, written="now")
+        page = publish(made, out, report.silent)
+        seen.append((reload, page.read_text()))
+        return page
+
+    def pause(_):
+        """Let another trial end at the second look, and the sweep at the fourth."""
+        turn = next(pauses)
+        if turn == 1:
+            trial_maker(tmp_path, method="fedgps", rounds=2)
+        if turn == 3:
+            live.write_text(json.dumps({"ended": 1.0}))
+
+    page = keep_writing([tmp_path], write, report.silent, pause)
+    assert [reload for reload, _ in seen] == [RELOAD, RELOAD, 0]  # not where nothing changed
+    first, second, last = (text for _, text in seen)
+    assert 'http-equiv="refresh" content="5"' in first
+    assert "Only FedAvg can be judged" in first
+    assert "FedGPS" in second
+    assert "http-equiv" not in last
+    assert page == out / "report.html"
+    assert (out / "figures" / "setting-1-convergence.pdf").exists()
+
+
+def test_ctrl_c_ends_with_the_whole_report(tmp_path):
+    (tmp_path / "live.json").write_text(json.dumps({"ended": None}))
+    reloads = []
+
+    def write(reload):
+        reloads.append(reload)
+        return tmp_path
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    assert keep_writing([tmp_path], write, report.silent, interrupt) == tmp_path
+    assert reloads == [RELOAD, 0]
+
+
+def test_a_folder_that_has_no_trials_yet_is_waited_for(tmp_path):
+    told, turns = [], iter(range(9))
+    (tmp_path / "live.json").write_text(json.dumps({"ended": None}))
+
+    def write(reload):
+        if reload:
+            raise UserError("no trials in there")
+        return tmp_path
+
+    def pause(_):
+        if next(turns) == 1:
+            (tmp_path / "live.json").write_text(json.dumps({"ended": 1.0}))
+
+    keep_writing([tmp_path], write, told.append, pause)
+    assert told == ["waiting: no trials in there"]
+
+
+def test_the_command_follows_a_sweep_to_its_end(tmp_path, trial_maker):
+    trial_maker(tmp_path, method="fedavg", rounds=2)
+    live, page = tmp_path / "live.json", tmp_path / "report" / "report.html"
+    live.write_text(json.dumps({"ended": None}))
+    command = [Path(sys.executable).with_name("fedgps-ray"), "report", tmp_path, "--follow"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        waited_for(lambda: page.exists() and "Only FedAvg" in page.read_text())
+        assert "http-equiv" in page.read_text()
+        trial_maker(tmp_path, 0.9, method="fedgps", rounds=2)
+        live.write_text(json.dumps({"ended": 1.0}))
+        told, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert f"open in a browser: {page}" in told.replace("\n", "")
+    assert "FedGPS leads" in page.read_text()
+    assert "http-equiv" not in page.read_text()
+
+
+def waited_for(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, False),
+        ({"live.json": {"ended": None}}, False),
+        ({"live.json": {"ended": 5.0}}, True),
+        ({"live.json": {"ended": 5.0}, "b/live.json": {"ended": None}}, False),
+        ({"trials/a/trial.json": {"status": "running"}}, False),
+        ({"trials/a/trial.json": {"status": "finished"}}, True),
+        ({"trials/a/trial.json": {"status": "interrupted"}}, True),
+        ({"trial.json": {"status": "new"}}, False),
+        ({"live.json": [1]}, False),
+    ],
+)
+def test_when_a_folder_has_ended(tmp_path, files, expected):
+    for name, content in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+    assert has_ended(tmp_path) is expected

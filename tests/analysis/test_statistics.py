@@ -11,6 +11,7 @@ from fedgps_ray.analysis import published
 from fedgps_ray.analysis.statistics import (
     bootstrap_interval,
     cliffs_delta,
+    holm,
     pairwise,
     rank_biserial,
     ranking,
@@ -156,6 +157,7 @@ PAPER = [
 def test_the_papers_ranks_are_reproduced(dataset, case):
     wanted = published.nemenyi()[dataset][case]
     runs = published.runs(*(name.removeprefix("tab:") for name in wanted["tables"]))
+    runs = runs.assign(label=runs["method"])  # the file has the names of methods as we write them
     runs = runs[runs["label"].isin(wanted["average_ranks"])]
     made = ranking(scores(runs, failed="last"))
     friedman = wanted["friedman"]
@@ -314,3 +316,21 @@ def test_a_single_scenario_has_differences_but_no_test():
     made = pairwise(table(a=[5], b=[3])).iloc[0]
     assert (made["mean_difference"], made["p_value"]) == (2, 1)
     assert math.isnan(made["low"])
+
+
+# --- as other programs have it --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("values", [[0.01, 0.04, 0.03, 0.2], [0.5], [0.02, 0.02, 1.0], [0.6, 0.9]])
+def test_holms_correction_is_that_of_statsmodels(values):
+    multitest = pytest.importorskip("statsmodels.stats.multitest")
+    expected = multitest.multipletests(values, method="holm")[1]
+    np.testing.assert_allclose(holm(np.array(values)), expected)
+
+
+def test_nemenyis_p_values_are_those_of_scikit_posthocs():
+    posthocs = pytest.importorskip("scikit_posthocs")
+    made = scores(published.runs("CIFAR10_10_5_1"))
+    expected = posthocs.posthoc_nemenyi_friedman(made.reset_index(drop=True))
+    for row in ranking(made).pairs.itertuples():
+        assert row.p_value == pytest.approx(expected.loc[row.better, row.worse], abs=1e-9)

@@ -228,7 +228,7 @@ def test_methods_by_a_column_of_the_setting():
         ["fedgps", "71.00 ± 1.41", "—"],
     ]
     assert table.notes[0] == (
-        "All: digits, cnn, dirichlet, alpha 0.1, 50% of clients a round, 1 local epoch,"
+        "All: digits, cnn, dirichlet, alpha 0.1, 50% of clients per round, 1 local epoch,"
         " batch size 64."
     )
 
@@ -289,8 +289,8 @@ def test_bytes_are_a_clients_share_of_a_round_in_models():
     ]
     table = communication(pd.DataFrame(rows), {"fedgps": ("M + Cd", "2M + Cd")})
     assert texts(table) == [
-        ["fedavg", "1.000", "1.000", "1.000", "unknown", "1.000", "1.000", "unknown"],
-        ["fedgps", "1.000", "1.050", "1.050", "M + Cd", "1.800", "1.800", "2M + Cd"],
+        ["FedAvg", "1.000", "1.000", "1.000", "unknown", "1.000", "1.000", "unknown"],
+        ["FedGPS", "1.000", "1.050", "1.050", "M + Cd", "1.800", "1.800", "2M + Cd"],
     ]
     assert table.header[0] == (Head(""), Head(""), Head("up", 3), Head("down", 3))
 
@@ -299,7 +299,7 @@ def test_models_of_different_size_are_not_averaged():
     rows = [trial("fedavg", 20, 20), trial("fedavg", 40, 40, model="mlp", model_bytes=500_000)]
     table = communication(pd.DataFrame(rows), {})
     names = [row[0].text for row in table.rows]
-    assert names == ["fedavg, digits cnn", "fedavg, digits mlp"]
+    assert names == ["FedAvg, digits cnn", "FedAvg, digits mlp"]
 
 
 def test_bytes_before_any_trial_has_ended():
@@ -323,15 +323,15 @@ def test_what_each_method_ran_with():
         *("method", "lr", "max norm", "weighting", "of the method"),
     ]
     assert texts(table) == [
-        ["fedavg", "0.01", "none", "samples", "none"],
-        ["fedgps", "0.02", "10.0", "uniform", "rho 0.5, goal yes"],
+        ["FedAvg", "0.01", "none", "samples", "none"],
+        ["FedGPS", "0.02", "10.0", "uniform", "rho 0.5, goal yes"],
     ]
 
 
 def test_hyperparameters_of_all_settings_are_shown():
     variants = ['{"optimizer.lr": 0.1, "threads": 1}', '{"optimizer.lr": 0.2, "threads": 2}']
     table = hyperparameters(pd.DataFrame({"method": "fedavg", "variant": variants}))
-    assert [row[0].text for row in table.rows] == ["fedavg (lr=0.1)", "fedavg (lr=0.2)"]
+    assert [row[0].text for row in table.rows] == ["FedAvg (lr=0.1)", "FedAvg (lr=0.2)"]
 
 
 def test_a_cell_without_a_number_is_never_best():

@@ -189,7 +189,7 @@ def test_every_ended_trial_is_measured_once(results):
     assert f"{waiting.folder.name}: not measured, it has not ended" in told
     assert theory.measure_all(results, told.append, samples=20) == []
     frames = shown.read(results)
-    assert set(frames.clients["label"]) == {"fedavg", "fedgps"}
+    assert set(frames.clients["label"]) == {"FedAvg", "FedGPS"}
     assert len(frames.curvature) == 2
 
 
@@ -217,20 +217,21 @@ def measured(label, gaps, bound=2.0):
 
 def test_the_terms_and_how_often_the_bound_held():
     frame = pd.DataFrame([*measured("fedgps", [1.0, 3.0]), *measured("fedavg", [0.5])])
-    left, right = shown.bound_terms(frame).axes
-    assert [text.get_text() for text in left.get_yticklabels()] == ["fedavg", "fedgps"]
-    assert [bars[1].get_width() for bars in left.containers] == [3.0, 1.0, 2.0]
-    assert right.get_title() == "the bound held for 2 of 3 clients"
-    assert list(right.get_lines()[1].get_xdata()) == [0.5, 1.5]
+    terms, shares = shown.bound_terms(frame), shown.bound_shares(frame)
+    assert terms.y.names == ("fedavg", "fedgps")
+    assert [one.x[1] for one in terms.panels[0].series] == [3.0, 1.0, 2.0]
+    assert shares.panels[0].title == "the bound held for 2 of 3 clients"
+    assert shares.panels[0].series[1].x == [0.5, 1.5]
+    assert shares.panels[0].series[1].y == [1, 1]
 
 
 def test_the_path_condition_is_drawn_where_it_holds():
     row = {"label": "fedgps", "method": "fedgps", "largest": 2.0, "smallest": 1.0, "lambda_g": 0.5}
-    axes = shown.path_condition(pd.DataFrame([row])).axes[0]
-    curve = axes.get_lines()[0]
-    below = curve.get_xdata()[curve.get_ydata() < 0.9999]
-    assert below.max() == pytest.approx(1.0, rel=0.06)  # |1 - 2 lambda| < 1 up to lambda = 1
-    assert axes.texts[0].get_text() == "lambda_g = 0.5"
+    chart = shown.path_condition(pd.DataFrame([row]))
+    curve = chart.panels[0].series[0]
+    below = [x for x, y in zip(curve.x, curve.y, strict=True) if y < 0.9999]
+    assert max(below) == pytest.approx(1.0, rel=0.06)  # |1 - 2 lambda| < 1 up to lambda = 1
+    assert [guide.label for guide in chart.guides] == ["", "lambda_g = 0.5"]
 
 
 def test_the_file_is_json_with_plain_numbers(results):

@@ -453,7 +453,7 @@ WRONG = [  # command, and what its message must name
     ("run --device tpu", "--device tpu: use auto, cpu or cuda"),
     ("run --checkpoint-seconds -1", "Invalid value for '--checkpoint-seconds'"),
     ("run --dataset gone.npz", "gone.npz; .npz files in "),
-    ("run --dataset npz", "data set 'npz' is given by the path of its file, such as images.npz"),
+    ("run --dataset npz", "data set 'npz' is given by its path, such as my_data.npz"),
     ("run --actors 0 --dataset cifar10 --data-dir nowhere", "cifar"),
     (
         "run --actors 0 --dataset synthetic --set dataset.image_size=4 --model resnet18",
@@ -521,16 +521,16 @@ def npz(path, **changes):
 X, Y = images(30)
 BAD_FILES = [
     ({"y_test": None}, "has no array 'y_test'; it has: x_train, y_train, x_test"),
-    ({"x_train": X.astype(float)}, "x_train has type float64, expected uint8"),
-    ({"x_train": X[0]}, "y_train has shape (30,), expected (8,)"),
-    ({"x_train": X[:, 0, 0]}, "x_train has shape (30, 1), expected (number, height, width)"),
-    ({"x_test": images(9, shape=(4, 4, 1))[0]}, "x_test has images of (4, 4, 1), expected (8, 8"),
+    ({"x_train": X.astype(float)}, "x_test has type uint8, expected float64 as in x_train"),
+    ({"x_train": X[:8]}, "y_train has shape (30,), expected (8,)"),
+    ({"x_train": X[:, 0, 0, 0]}, "x_train has shape (30,), expected one row or more axes"),
+    ({"x_test": images(9, shape=(4, 4, 1))[0]}, "x_test has examples of shape (4, 4, 1), exp"),
     ({"y_train": Y[:-1]}, "y_train has shape (29,), expected (30,)"),
     ({"y_train": Y.astype(float)}, "y_train has type float64, expected whole numbers"),
     ({"y_train": Y - 1}, "y_train has the label -1, expected 0 and above"),
     ({"y_test": np.full(9, 3)}, "y_test has the label 3, expected 0 to 2"),
     ({"y_train": np.array([{}] * 30)}, "y_train cannot be read, expected a plain array"),
-    ({"x_train": X[:0], "y_train": Y[:0]}, "expected at least one image"),
+    ({"x_train": X[:0], "y_train": Y[:0]}, "expected at least one example"),
 ]
 
 

@@ -3,6 +3,7 @@
 A cluster's processes find this file through PYTHONPATH and call `register` when they start.
 """
 
+import contextlib
 import os
 import signal
 import time
@@ -113,12 +114,12 @@ class StopsEarly(FedGPSCF):
     owner: int = 0
 
     def num_outputs(self, num_classes):
-        marker = Path(self.folder) / "stopped"
-        if os.getpid() != self.owner and not marker.exists():
-            beside = marker.with_suffix(".part")
+        beside = Path(self.folder) / f"process-{os.getpid()}"
+        if os.getpid() != self.owner:
             beside.write_text(str(os.getpid()))
-            beside.rename(marker)
-            os.kill(os.getpid(), signal.SIGSTOP)
+            with contextlib.suppress(FileExistsError):  # another process was the first
+                os.link(beside, beside.with_name("stopped"))
+                os.kill(os.getpid(), signal.SIGSTOP)
         return super().num_outputs(num_classes)
 
 

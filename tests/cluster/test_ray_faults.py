@@ -59,14 +59,15 @@ def test_actors_that_cannot_be_set_up_are_a_loss(tiny_spec, on_actors):
         list(on_actors(spec, actors=1, set_up_seconds=1.0))
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("actors", [1, 2])
 def test_actor_that_stops_while_it_is_set_up_is_replaced(
     actors, tiny_spec, on_actors, in_process, numbers, until, is_alive, tmp_path
 ):
     options = {"folder": str(tmp_path), "owner": os.getpid()}
     spec = tiny_spec({"name": "stops_early", **options})
-    soon = {"hang_seconds": 10.0, "set_up_hang_seconds": 10.0}
-    rows = numbers(on_actors(spec, actors, **soon))
+    soon = {"hang_seconds": 20.0, "set_up_hang_seconds": 20.0}  # its successor has to start in it
+    rows = numbers(on_actors(spec, actors, **soon, next_actor_seconds=100.0))
     assert rows == numbers(in_process(tiny_spec("fedgps_cf")))
     until(lambda: not is_alive(int((tmp_path / "stopped").read_text())))
 
@@ -75,7 +76,7 @@ def test_lone_actor_that_never_answers_is_a_loss(tiny_spec, on_actors, tmp_path,
     spec = tiny_spec({"name": "stops_early", "folder": str(tmp_path), "owner": os.getpid()})
     with pytest.raises(Lost, match="no actor was ready for 2 s"):
         list(on_actors(spec, actors=1, no_actor_seconds=2.0))
-    until((tmp_path / "stopped").exists)  # other tests use the actor too: it has to come back
+    until((tmp_path / "stopped").exists, 90)  # other tests use the actor too: it has to come back
     os.kill(int((tmp_path / "stopped").read_text()), signal.SIGKILL)
 
 

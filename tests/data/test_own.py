@@ -17,6 +17,7 @@ from fedgps_ray.data import datasets, own
 from fedgps_ray.data.hugging_face import Columns
 from fedgps_ray.data.hugging_face import read as read_hugging_face
 from fedgps_ray.errors import UserError
+from fedgps_ray.experiment import load as load_experiment
 from fedgps_ray.experiment import resolve
 from fedgps_ray.models import Architecture, Model
 from fedgps_ray.rounds.trial import run_trial
@@ -280,7 +281,7 @@ def test_a_folder_is_known_by_its_content_and_not_by_its_place(tmp_path):
     changed = datasets.own_table(path)
     assert changed["sha256"] != known["sha256"]
     spec, files = datasets.parse(known), {known["sha256"]: str(path)}
-    with refused(f"{path} is not what the trial was made with"):
+    with refused(f"{path} is not the folder the trial was made with"):
         datasets.load(spec, datasets.Source(files=files))
 
 
@@ -376,6 +377,25 @@ def test_a_folder_may_be_named_without_a_slash(tmp_path, monkeypatch):
     assert resolve({"dataset": "users"})[0].dataset.name == "leaf"
     with refused("unknown data set 'usres'"):
         resolve({"dataset": "usres"})
+
+
+def test_paths_in_an_experiment_file_start_from_it_and_those_of_set_from_here(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "study").mkdir()
+    formats.write_leaf(tmp_path / "study" / "users", formats.tabular().tolist())
+    formats.write_arrays(tmp_path / "here", formats.tabular())
+    formats.write_npz(tmp_path / "flat.npz", formats.pixels().reshape(30, 64))
+    file = tmp_path / "study" / "own.toml"
+    file.write_text('[base]\nmethod = "fedavg"\npartition = "iid"\ndataset = "users"\n')
+    monkeypatch.chdir(tmp_path)
+    shaped = 'dataset={"name": "flat.npz", "layout": "hw", "shape": "8x8"}'
+    for settings, name in (([], "leaf"), (["dataset=here"], "arrays"), ([shaped], "npz")):
+        experiment = load_experiment(file, settings)
+        (cell,) = experiment.cells
+        assert cell.spec.dataset.name == name
+        source = datasets.Source(files=experiment.files)
+        assert len(datasets.load(cell.spec.dataset, source).x_train) == 24
 
 
 def test_tokens_train_with_a_model_that_takes_them(tmp_path, monkeypatch):

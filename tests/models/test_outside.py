@@ -3,6 +3,7 @@ import random
 import re
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -216,6 +217,21 @@ def test_float64_starts_at_the_float32_values(kind):
     assert torch.equal(single.buffers.double(), double.buffers)
 
 
+def test_draws_from_any_global_generator_follow_from_the_stream():
+    def make(num_features, num_outputs):
+        net = nn.Sequential(nn.Flatten(), nn.Linear(num_features, num_outputs))
+        nn.init.constant_(net[1].weight, random.random())
+        nn.init.constant_(net[1].bias, np.random.rand())
+        return net
+
+    one = outside(make).net[1]
+    random.random()
+    np.random.rand()
+    same = outside(make).net[1]
+    assert torch.equal(one.weight, same.weight)
+    assert torch.equal(one.bias, same.bias)
+
+
 def test_the_initialisation_of_the_class_itself_is_kept():
     values = views(bound(KINDS["timm"]).weights, layout_of(made(KINDS["timm"])).weights)
     assert not values["head.bias"].any()
@@ -306,7 +322,13 @@ def test_a_statistic_that_is_replaced_is_still_seen():
     assert torch.equal(network.params().buffers, after)
 
 
-def test_recurrent_layers_leave_their_weights_in_the_vector():
+def test_recurrent_layers_leave_their_weights_in_the_vector(monkeypatch):
+    def move(lstm):
+        """Move the weights to other memory, as cuDNN's layout needs on a GPU."""
+        for p in lstm.parameters():
+            p.data = p.data.clone()
+
+    monkeypatch.setattr(nn.LSTM, "flatten_parameters", move)
     network = bound(KINDS["lstm"])
     lstm = network.model.net.lstm
     lstm.flatten_parameters()
@@ -394,6 +416,25 @@ def test_a_layer_called_features_is_not_taken_for_the_features():
     assert model(torch.zeros(2, 3, 32, 32)).shape == (2, OUTPUTS)
 
 
+class SwinStyle(nn.Module):
+    """Has a layer called features and a head, with more layers between the two."""
+
+    def __init__(self, in_channels, num_classes):
+        super().__init__()
+        self.features, self.head = nn.Conv2d(in_channels, 6, 3), nn.Linear(6, num_classes)
+
+    def forward(self, x):
+        return SimpleNamespace(logits=self.head(self.features(x).mean(dim=(2, 3))), loss=None)
+
+
+def test_layers_between_features_and_head_are_not_left_out():
+    network = Network(outside(SwinStyle), CPU, torch.float32)
+    x = torch.randn(2, 1, 4, 4)
+    assert network.features(x).shape == (2, 6)
+    assert torch.equal(network.head(network.features(x)), network.model.net(x).logits)
+    assert torch.equal(network(x), network.model.net(x).logits)
+
+
 # --- networks without a head that can be told -----------------------------------------------------
 
 
@@ -405,6 +446,13 @@ class Softmax(nn.Module):
 
     def forward(self, x):
         return F.log_softmax(self.fc(self.body(x.flatten(1))), dim=1)
+
+
+class Twice(Softmax):
+    def forward(self, x):
+        x = self.body(x.flatten(1))
+        self.fc(x + 1)
+        return self.fc(x)
 
 
 class TwoHeads(nn.Module):
@@ -442,6 +490,16 @@ def test_the_last_layer_that_gives_the_output_is_the_head():
     assert outside(TwoHeads).split.layer == "wanted.1"
 
 
+def test_of_two_layers_with_equal_outputs_the_last_one_is_the_head():
+    def make(num_features, num_outputs):
+        last = nn.Linear(num_outputs, num_outputs)
+        nn.init.eye_(last.weight)
+        nn.init.zeros_(last.bias)
+        return nn.Sequential(nn.Flatten(), nn.Linear(num_features, num_outputs), last)
+
+    assert outside(make).split.layer == "2"
+
+
 def test_the_head_can_be_named_and_can_have_several_layers():
     network = Network(outside(TwoHeads, head="wanted"), CPU, torch.float32)
     x = torch.randn(2, 1, 4, 4)
@@ -455,6 +513,7 @@ def test_the_head_can_be_named_and_can_have_several_layers():
     [
         (Softmax, "fcc", "unknown layer of my_net.py:Net 'fcc'. Did you mean 'fc'?"),
         (Softmax, "fc", "'fc' cannot be the head of my_net.py:Net: its output is not the output"),
+        (Twice, "fc", "it is used 2 times in a pass"),
         (TwoHeads, "other", "its output is not the output of the network"),
         (KINDS["tied"].make, "first", "its output is not the output"),
         (KINDS["lazy"].make, "layers", "its input is not one vector of features"),
@@ -589,6 +648,7 @@ def called(make, shape=(3, 8, 6), **options):
         (lambda num_outputs, **more: 0, {"a": 1}, (10,), {"a": 1}),
         (lambda num_classes: 0, {"num_classes": 7}, (7,), {}),
         (lambda: 0, {}, (), {}),
+        (dict, {"a": 1}, ((3, 8, 6), 10), {"a": 1}),
     ],
 )
 def test_what_a_class_or_function_is_called_with(make, options, args, kwargs):
