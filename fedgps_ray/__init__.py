@@ -13,7 +13,19 @@ from typing import Any
 __version__ = "0.1.0"
 
 PARTS = ("methods", "models", "spec", "sweep")  # modules that can also be called
-API = (*PARTS, "Result", "Results", "UserError", "datasets", "load", "report", "run")
+API = {  # what there is, and the module of fedgps_ray.api that has it
+    "Result": "results",
+    "Results": "results",
+    "UserError": "results",
+    "datasets": "listing",
+    "load": "results",
+    "methods": "listing",
+    "models": "listing",
+    "report": "results",
+    "run": "trials",
+    "spec": "trials",
+    "sweep": "sweeps",
+}
 
 
 class _Module(ModuleType):
@@ -47,11 +59,11 @@ class _Package(_Module):
         raise AttributeError(f"module 'fedgps_ray' has no attribute '{name}'")
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *API})
+        return sorted({*API, *(name for name in super().__dir__() if name.startswith("__"))})
 
 
 def _function(name: str) -> Any:
-    return getattr(importlib.import_module("fedgps_ray.api"), name)
+    return getattr(importlib.import_module(f"fedgps_ray.api.{API[name]}"), name)
 
 
 sys.modules[__name__].__class__ = _Package

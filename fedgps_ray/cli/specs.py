@@ -3,12 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
-from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import resolve
 from fedgps_ray.experiment.tables import parse_setting, put
-from fedgps_ray.spec import ExecutionSpec, TrialSpec, execution_spec
+from fedgps_ray.spec import TrialSpec
 
 
 def trial(values: dict[str, Any], settings: Sequence[str]) -> tuple[TrialSpec, dict[str, str]]:
@@ -16,11 +13,3 @@ def trial(values: dict[str, Any], settings: Sequence[str]) -> tuple[TrialSpec, d
     for setting in settings:
         put(values, *parse_setting(setting))
     return resolve(values)
-
-
-def execution(**values: Any) -> ExecutionSpec:
-    """Return how trials are to run, on a device that exists."""
-    found = execution_spec(**values)
-    if found.device == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: PyTorch finds no GPU here; use --device auto or cpu")
-    return found

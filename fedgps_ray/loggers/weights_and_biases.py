@@ -14,8 +14,8 @@ from fedgps_ray.results.read import Row
 class WeightsAndBiases:
     """Logs to wandb; which rounds it was given is kept in logs/wandb.json.
 
-    wandb cannot be asked when it is offline. The file is written before the rounds are logged: after
-    a crash in between some may be missing there, but none is there twice.
+    wandb cannot be asked when it is offline. The file is written before the rounds are logged:
+    after a crash in between some may be missing there, but none is there twice.
     """
 
     def __init__(self, root: Path) -> None:

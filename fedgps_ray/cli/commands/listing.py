@@ -1,17 +1,17 @@
 """methods, datasets, models: what there is."""
 
-import dataclasses
 import json
 import textwrap
 from typing import Any
 
 from rich.padding import Padding
 
+from fedgps_ray.api.listing import facts
 from fedgps_ray.cli.app import out, pairs
 from fedgps_ray.cli.declared import Datasets, Methods, Models
 from fedgps_ray.data.datasets import DATASETS
 from fedgps_ray.errors import unknown
-from fedgps_ray.methods import METHODS, about, title
+from fedgps_ray.methods import METHODS
 from fedgps_ray.models import MODELS
 
 
@@ -20,13 +20,13 @@ def methods(options: Methods) -> None:
     for name in options.names or []:
         if name not in METHODS:
             raise unknown("method", name, METHODS)
-    known = {name: _facts(METHODS[name]) for name in options.names or METHODS}
+    known = {name: facts(METHODS[name]) for name in options.names or METHODS}
     if options.as_json:
         print(json.dumps(known))
     elif options.names:
         _show_in_full(known)
     else:
-        _show_briefly({name: facts["idea"] for name, facts in known.items()})
+        _show_briefly({name: told["idea"] for name, told in known.items()})
 
 
 def _show_briefly(ideas: dict[str, str]) -> None:
@@ -39,22 +39,11 @@ def _show_briefly(ideas: dict[str, str]) -> None:
 
 
 def _show_in_full(known: dict[str, dict[str, Any]]) -> None:
-    for name, facts in known.items():
-        lines = {key: _inline(value) for key, value in facts.items() if value}
+    for name, told in known.items():
+        lines = {key: _inline(value) for key, value in told.items() if value}
         out.print(f"[bold]{name}[/]", highlight=False)
         out.print(Padding(pairs(lines), (0, 0, 1, 2)))
     out.print("M: numbers in the model, C: classes, d: features. Change a default with --set.")
-
-
-def _facts(kind: Any) -> dict[str, Any]:
-    return {
-        "title": title(kind),
-        "idea": (kind.__doc__ or "").split("\n")[0],
-        **about(kind)._asdict(),
-        "method": dataclasses.asdict(kind()),
-        "optimizer": dataclasses.asdict(kind.optimizer),
-        "presets": list(kind.presets),
-    }
 
 
 def _inline(value: Any) -> str:

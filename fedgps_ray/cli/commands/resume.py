@@ -5,9 +5,9 @@ from pathlib import Path
 from fedgps_ray.cli.app import say
 from fedgps_ray.cli.commands.trials import run_and_show
 from fedgps_ray.cli.declared import Resume
-from fedgps_ray.results.folders import no_results
 from fedgps_ray.cli.options import use_token
 from fedgps_ray.loading import load
+from fedgps_ray.results.folders import no_results
 from fedgps_ray.results.read import read_trial, trial_folders
 from fedgps_ray.results.schema import ENDED
 from fedgps_ray.results.store import spec_of
