@@ -14,6 +14,7 @@ from fedgps_ray.methods.base import is_method
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, execution_spec, method_name
 
 PARTS = ("dataset", "method", "optimizer", "partition", "surrogate")
+NAMES = {"method": "fedgps", "dataset": "digits"}  # what options belong to if no name is given
 SHORT = {  # as the command line calls them
     "lr": "optimizer.lr",
     "alpha": "partition.alpha",
@@ -50,7 +51,7 @@ def split(given: Mapping[str, Any]) -> tuple[Table, Table]:
 
 def trial(settings: Mapping[str, Any]) -> tuple[TrialSpec, dict[str, str]]:
     """Return a spec, and where the files are that it names by content."""
-    return resolve(merged(dotted(settings)))
+    return resolve(merged(NAMES, dotted(settings)))
 
 
 def execution(given: Mapping[str, Any]) -> ExecutionSpec:

@@ -8,11 +8,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.live import Live
-from rich.markup import escape
 
 from fedgps_ray.api import settings as given
 from fedgps_ray.api.notebook import Progress, console_for
-from fedgps_ray.api.progress import follow
+from fedgps_ray.api.progress import follow, say
 from fedgps_ray.api.results import Results
 from fedgps_ray.api.running import own_threads
 from fedgps_ray.errors import UserError
@@ -37,7 +36,7 @@ class Screen:
 
     def say(self, text: str) -> None:
         """Print a line that can be copied."""
-        self.console.print(escape(text), soft_wrap=True, highlight=False)
+        say(self.console, text)
 
     def event(self, text: str) -> None:
         """Tell what happened to a trial; in a terminal the live view does."""

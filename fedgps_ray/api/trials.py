@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Generator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import nn
 
 from fedgps_ray.api import settings as given
 from fedgps_ray.api.notebook import Progress, console_for
-from fedgps_ray.api.progress import follow
+from fedgps_ray.api.progress import follow, say
 from fedgps_ray.api.results import Result
 from fedgps_ray.api.running import own_threads, run_unless_ended
 from fedgps_ray.events import Event
@@ -53,7 +54,7 @@ def run(
 
     folder = TrialStore(execution.out, made).folder
     with own_threads():
-        run_unless_ended(made, execution, restart, show, console.print)
+        run_unless_ended(made, execution, restart, show, partial(say, console))
     return Result(folder)
 
 

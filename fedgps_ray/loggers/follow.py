@@ -34,7 +34,7 @@ class Follower:
     """Copies new rounds of a results folder, or of one trial in it, to loggers."""
 
     def __init__(self, names: Sequence[str], root: Path, say: Say, trial_id: str | None) -> None:
-        self.loggers = {name: LOGGERS[name](root) for name in names}
+        self.loggers = {name: _made(name, root) for name in names}
         self.folder = root if trial_id is None else root / "trials" / trial_id
         self.say = say
         self.stamps: dict[Path, Stamp] = {}
@@ -85,6 +85,16 @@ class Follower:
                 logger.close()
             except Exception as problem:  # of whatever kind: a logger must not end a trial
                 self._drop(name, problem)
+
+
+def _made(name: str, root: Path) -> Logger:
+    """Return a logger; what is wrong with it is told before anything runs."""
+    try:
+        return LOGGERS[name](root)
+    except UserError:
+        raise
+    except Exception as problem:  # of whatever kind: it comes from the other package
+        raise UserError(f"log {name}: {problem}") from None
 
 
 def _stamp(folder: Path) -> Stamp:

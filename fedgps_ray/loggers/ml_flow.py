@@ -1,6 +1,7 @@
 """Runs of MLflow: found again by their tag trial_id, so a resumed trial goes on there."""
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ BATCH = 100  # parameters that MLflow takes at a time
 
 
 class MlFlow:
-    """Logs to the server of MLFLOW_TRACKING_URI, or else to the folder logs/mlflow."""
+    """Logs to where MLFLOW_TRACKING_URI says, or else to the database logs/mlflow.db."""
 
     def __init__(self, root: Path) -> None:
         self.entities = package("mlflow.entities", "mlflow")
-        uri = os.environ.get("MLFLOW_TRACKING_URI") or (root / "logs" / "mlflow").resolve().as_uri()
+        (root / "logs").mkdir(parents=True, exist_ok=True)
+        own = f"sqlite:///{(root / 'logs' / 'mlflow.db').resolve()}"
+        uri = os.environ.get("MLFLOW_TRACKING_URI") or own
         self.client = package("mlflow.tracking", "mlflow").MlflowClient(tracking_uri=uri)
         self.experiment = self._experiment(root.resolve().name)
         self.runs: dict[str, str] = {}
@@ -58,7 +61,8 @@ class MlFlow:
             self.client.log_batch(self._run(curve), metrics=self._metrics(named, row["round"]))
 
     def _metrics(self, named: Mapping[str, float], step: int) -> list[Any]:
-        return [self.entities.Metric(key, value, 0, step) for key, value in named.items()]
+        now = int(time.time() * 1000)
+        return [self.entities.Metric(key, value, now, step) for key, value in named.items()]
 
     def end(self, curve: Curve) -> None:
         """Mark the run as finished."""
