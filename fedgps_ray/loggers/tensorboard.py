@@ -1,6 +1,7 @@
 """Event files of TensorBoard: a folder per trial, and its hyperparameters for the HPARAMS tab."""
 
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,10 @@ class TensorBoard:
     def _opened(self, curve: Curve) -> Any:
         folder = self.folder / curve.name
         is_new = not folder.exists()
-        writer = self.writer.FileWriter(str(folder), flush_secs=FLUSH_SECONDS)
+        ending = f".{time.time_ns()}"  # else two files of the same second would have one name
+        writer = self.writer.FileWriter(
+            str(folder), flush_secs=FLUSH_SECONDS, filename_suffix=ending
+        )
         if is_new:
             settings = {key: _hyperparameter(value) for key, value in curve.settings.items()}
             for part in self.summary.hparams(settings, {"accuracy": None}):

@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import json
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -80,14 +81,26 @@ def in_tensorboard(root):
     return found
 
 
+def wandb_records(content):
+    """Yield the records of a .wandb file: LevelDB's log format after a header of seven bytes."""
+    place, record = 7, b""
+    while place + 7 <= len(content):
+        if 32768 - place % 32768 < 7:
+            place += 32768 - place % 32768
+            continue
+        size, kind = struct.unpack_from("<HB", content, place + 4)
+        record += content[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (1, 4):  # whole, or the last part
+            yield record
+            record = b""
+
+
 def in_wandb(root):
-    data = importlib.import_module("wandb.sdk.internal.datastore")
     records = importlib.import_module("wandb.proto.wandb_internal_pb2")
     found = []
     for path in sorted(root.glob("logs/wandb/offline-run-*/*.wandb")):
-        store = data.DataStore()
-        store.open_for_scan(str(path))
-        while (content := store.scan_data()) is not None:
+        for content in wandb_records(path.read_bytes()):
             record = records.Record.FromString(content)
             items = {i.key or "/".join(i.nested_key): i.value_json for i in record.history.item}
             if "accuracy" in items:
@@ -188,7 +201,6 @@ def test_an_event_that_was_cut_short_is_written_again(tmp_path):
     sync("tensorboard", tmp_path)
     (path,) = tmp_path.glob("logs/tensorboard/*/events.*")
     path.write_bytes(path.read_bytes()[:-20])
-    time.sleep(1.1)  # a file is named after the second
     sync("tensorboard", tmp_path)
     assert sorted(in_tensorboard(tmp_path)) == [(n, n / 10) for n in range(1, 5)]
 
