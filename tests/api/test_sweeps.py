@@ -101,7 +101,9 @@ def test_ctrl_c_says_how_to_go_on(base, monkeypatch):
         return work(self, job)
 
     monkeypatch.setattr(Worker, "work", interrupted)
-    with pytest.raises(KeyboardInterrupt, match="call sweep again, or fedgps-ray resume runs/sweep"):
+    with pytest.raises(
+        KeyboardInterrupt, match="call sweep again, or fedgps-ray resume runs/sweep"
+    ):
         fedgps_ray.sweep({"base": base}, methods=["fedavg"], seeds=[0, 1, 2])
     states = fedgps_ray.load("runs/sweep").trials.set_index("seed")["status"].to_dict()
     assert states == {0: "finished", 1: "interrupted"}

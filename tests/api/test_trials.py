@@ -116,9 +116,7 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_call_goes_on(tiny, monke
     assert json.loads((folder / "trial.json").read_text())["status"] == "interrupted"
     assert list(folder.glob("checkpoint/round-*.json"))
     done = []
-    monkeypatch.setattr(
-        Worker, "work", lambda self, job: done.append(job.round) or work(self, job)
-    )
+    monkeypatch.setattr(Worker, "work", lambda self, job: done.append(job.round) or work(self, job))
     result = fedgps_ray.run(**tiny)
     assert result.summary["weights_sha256"] == whole.summary["weights_sha256"]
     assert 0 not in done
@@ -126,8 +124,7 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_call_goes_on(tiny, monke
 
 def test_a_real_ctrl_c(tmp_path):
     code = (
-        "import fedgps_ray\n"
-        "fedgps_ray.run('fedavg', rounds=100000, model='mlp', progress=True)\n"
+        "import fedgps_ray\nfedgps_ray.run('fedavg', rounds=100000, model='mlp', progress=True)\n"
     )
     command, shown = [sys.executable, "-c", code], subprocess.PIPE
     with start(command, cwd=tmp_path, stderr=shown, text=True) as ran:
