@@ -21,7 +21,7 @@ from fedgps_ray.experiment import load as read_file
 from fedgps_ray.loading import load as load_code
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep.inline import run_here
-from fedgps_ray.sweep.plan import SweepPlan, plan_of
+from fedgps_ray.sweep.plan import SweepPlan, imported, plan_of
 from fedgps_ray.sweep.state import State
 from fedgps_ray.sweep.view import view
 
@@ -75,7 +75,10 @@ def sweep(
     wanted = {key: list(values) for key, values in axes.items() if values is not None}
     cells = _experiment(experiment, given.dotted({**wanted, **what}))
     plan = plan_of(cells, _execution(cells, how), _described(experiment))
-    _launch(plan, Screen(console_for(progress)))
+    screen = Screen(console_for(progress))
+    for told in imported(cells):
+        screen.say(told)
+    _launch(plan, screen)
     return Results(plan.ledger.folder)
 
 

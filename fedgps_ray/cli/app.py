@@ -33,6 +33,12 @@ paper = typer.Typer(
     no_args_is_help=True,
     context_settings=HELP,
 )
+new = typer.Typer(
+    name="new",
+    help="Files to start from: a method of your own with its test.",
+    no_args_is_help=True,
+    context_settings=HELP,
+)
 out = Console()
 err = Console(stderr=True)
 

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from fedgps_ray.cli.app import app, command, paper
+from fedgps_ray.cli.app import app, command, new, paper
 from fedgps_ray.cli.options import (
     MODELS,
+    OWN,
     Address,
     Clients,
     DataDir,
@@ -32,7 +33,7 @@ METHODS = tuple(TITLES)  # of the package
 TABLES = ("rounds", "clients", "trials", "partitions")
 MethodNames = Annotated[
     list[str] | None,
-    typer.Argument(help="Methods; default: all.", autocompletion=completing(METHODS)),
+    typer.Argument(help=f"Methods; default: all; {OWN}.", autocompletion=completing(METHODS)),
 ]
 TableName = Annotated[str, typer.Argument(help="A name of `fedgps-ray paper list`.")]
 
@@ -45,12 +46,11 @@ class Run(Execution, Split):
     dataset: Dataset = "digits"
     model: Annotated[
         str,
-        typer.Option(
-            help=f"{', '.join(MODELS[:-1])} or {MODELS[-1]}.", autocompletion=completing(MODELS)
-        ),
+        typer.Option(help=f"{', '.join(MODELS)}, {OWN}.", autocompletion=completing(MODELS)),
     ] = "cnn"
     method: Annotated[
-        str, typer.Option(help="See `fedgps-ray methods`.", autocompletion=completing(METHODS))
+        str,
+        typer.Option(help=f"See `fedgps-ray methods`, {OWN}.", autocompletion=completing(METHODS)),
     ] = "fedgps"
     preset: Annotated[
         str | None,
@@ -97,6 +97,13 @@ class Resume:
     ]
     failed: Annotated[
         bool, typer.Option("--failed", help="Of a sweep: also run again what failed.")
+    ] = False
+    trust_code: Annotated[
+        bool,
+        typer.Option(
+            "--trust-code",
+            help="Run the code that is kept in the folder, if yours is not the same.",
+        ),
     ] = False
     address: Address = None
     as_json: Json = False
@@ -298,6 +305,20 @@ class Methods:
     as_json: Json = False
 
 
+app.add_typer(new)
+
+
+@command("method", "new:method", "new method my_method", new)
+@dataclass(frozen=True, kw_only=True)
+class NewMethod:
+    """Write NAME.py, a method to change, and test_NAME.py, its test, which passes."""
+
+    name: Annotated[
+        str, typer.Argument(help="Such as my_method: the file and, as MyMethod, the class.")
+    ]
+    folder: Annotated[Path, typer.Option("--in", help="Folder to write to.")] = Path()
+
+
 @command("datasets", "listing:datasets", "datasets")
 @dataclass(frozen=True, kw_only=True)
 class Datasets:
@@ -330,9 +351,12 @@ class Doctor:
 @command("verify", "verify:verify", "verify fedgps scaffold")
 @dataclass(frozen=True, kw_only=True)
 class Verify:
-    """Check here, without Ray, that the methods compute what they should."""
+    """Check here that the methods compute what they should, and that your own keep the laws."""
 
     names: MethodNames = None
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Of your own methods: also compare with real actors.")
+    ] = False
     as_json: Json = False
 
 

@@ -36,10 +36,11 @@ def completing(names: Sequence[str]) -> Callable[[str], list[str]]:
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+OWN = "or your own: my_file.py:Name"
 Dataset = Annotated[
     str,
     typer.Option(
-        help=f"{', '.join(DATASETS)}, or the path of an .npz file.",
+        help=f"{', '.join(DATASETS)}, the path of an .npz file, {OWN}.",
         autocompletion=completing(DATASETS),
     ),
 ]

@@ -35,7 +35,7 @@ from fedgps_ray.methods.base import Reply
 from fedgps_ray.results.mirror import Mirror, mirrored
 from fedgps_ray.rounds.trial import claimed, run_with_pool
 from fedgps_ray.rounds.worker import Job, Setup, Worker, prepare
-from fedgps_ray.spec import ExecutionSpec, TrialSpec
+from fedgps_ray.spec import ExecutionSpec, TrialSpec, received
 
 Facts = dict[str, Any]
 Data = Sequence[Reference]  # where the data set lies, if a library has it
@@ -95,6 +95,8 @@ class _Call:
             if isinstance(job, EvaluationJob):
                 return self.worker.tallies(self._open(job.params).value, job.numbers)
             return self._answer(job)
+        except UserError:  # says by itself what is wrong, and where
+            raise
         except Exception as problem:  # whatever a method raises has to name its client
             raise ClientFailed(
                 f"{_named(job)}: {problem}\n{traceback.format_exc()}".strip()
@@ -175,7 +177,8 @@ class ServerActor:
 
         Nothing of an earlier trial is used but the client actors, which are set up again.
         """
-        spec, execution = TrialSpec(**settings.spec), ExecutionSpec(**settings.execution)
+        spec = received(settings.spec, settings.code)
+        execution = ExecutionSpec(**settings.execution)
         self.dispatcher, self.is_running = None, True
         try:
             events = self._trial(spec, execution, settings, clients, data)

@@ -190,6 +190,8 @@ def _options(values: Table) -> Table:
 def _belongs_to_spec(name: str, key: str) -> bool:
     """Say whether a key of [methods.NAME] is a setting of the trial, not one of the method."""
     fields = [field for field in TrialSpec.model_fields if field != "method"]
+    if name not in METHODS:  # its options are checked when it is made
+        return key.split(".")[0] in fields
     options = ["preset", *(field.name for field in dataclasses.fields(METHODS[name]))]
     first = key.split(".")[0]
     if first not in (*fields, "method") and key not in options:

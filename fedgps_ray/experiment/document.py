@@ -10,6 +10,7 @@ from fedgps_ray.errors import UserError, nearest, unknown
 from fedgps_ray.experiment.search import Search, parse_search
 from fedgps_ray.experiment.tables import Table, flat, merged, parse_setting
 from fedgps_ray.methods import METHODS
+from fedgps_ray.references import is_reference, published
 from fedgps_ray.spec import execution_spec
 
 PATHS = ("dataset", "dataset.name", "dataset.file", "surrogate", "surrogate.kind")
@@ -146,7 +147,9 @@ def _cases(cases: Any) -> list[Table]:
 
 
 def _methods(given: Table) -> dict[str, Table]:
-    _check_known("method", given, list(METHODS))
+    outside = published("method")
+    own = [name for name in given if not is_reference(name) and name not in outside]
+    _check_known("method", own, list(METHODS))
     return {
         name: _single(f"methods.{name}", flat(_table(f"methods.{name}", table)))
         for name, table in given.items()

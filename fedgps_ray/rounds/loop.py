@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from fedgps_ray import seeds
 from fedgps_ray.methods.base import Ask, Cohort, Method, Question, Reply, State, Turn
+from fedgps_ray.rounds.guard import guarded
 from fedgps_ray.rounds.pool import NOTHING, Kept, Pool
 from fedgps_ray.rounds.selection import schedule
 from fedgps_ray.rounds.worker import Asked, Job
@@ -45,7 +46,7 @@ def run(spec: TrialSpec, cohort: Cohort, pool: Pool, start: Snapshot) -> Iterato
     """Yield round after round; a round is tested while the clients already work on the next."""
     picked = schedule(spec, [client.num_examples for client in cohort.clients])
     last_present = picked[start.rounds_done - 1] if start.rounds_done else []
-    loop = _Loop(spec.method, pool, start, last_present)
+    loop = _Loop(guarded(spec.method), pool, start, last_present)
     pending: Callable[[], Finished] | None = None
     for t in range(start.rounds_done, spec.rounds):
         clients = tuple(cohort.clients[k] for k in picked[t])

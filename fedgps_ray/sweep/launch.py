@@ -21,6 +21,7 @@ from fedgps_ray.cluster.crew import client_share, settings_of
 from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.data.datasets import DatasetSpec
 from fedgps_ray.errors import UserError
+from fedgps_ray.references import Found
 from fedgps_ray.results.schema import STOPPED
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep import library
@@ -75,7 +76,7 @@ def run(tracker: Tracker, to_do: Sequence[TrialSpec], way: Way) -> None:
     together = way.max_concurrent or max(1, session.capacity(execution) // actors)
     way = way._replace(max_concurrent=together)
     tracker.state.slots = min(together, len(to_do)) * actors
-    name, shelf = library.start(ExecutionSpec(**execution.anywhere()).source)
+    name, shelf = library.start(ExecutionSpec(**execution.anywhere()).source, _code(to_do))
     for dataset in {spec.dataset: None for spec in to_do}:
         _read(shelf, dataset)
     for launches in itertools.count(1):
@@ -90,6 +91,11 @@ def run(tracker: Tracker, to_do: Sequence[TrialSpec], way: Way) -> None:
         time.sleep(another.pause)
     for trial_id in tracker.stopped:  # not to be continued, though it has rounds left
         tracker.note(trial_id, status=STOPPED)
+
+
+def _code(specs: Sequence[TrialSpec]) -> list[Found]:
+    """Return the outside code of all trials, each once."""
+    return list({found.code: found for spec in specs for found in spec.code}.values())
 
 
 def _read(shelf: session.Actor, dataset: DatasetSpec) -> None:

@@ -1,12 +1,13 @@
 """What a launch of a sweep is to do, whether it runs on Ray or in this process."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from fedgps_ray.experiment import Experiment
+from fedgps_ray.results import code
 from fedgps_ray.results.mirror import Mirror
 from fedgps_ray.results.schema import LAYOUT_VERSION
 from fedgps_ray.results.store import PACKAGES
@@ -44,7 +45,9 @@ class SweepPlan:
     reuse_crews: bool = True
 
     def write(self) -> None:
-        """Write experiment.json."""
+        """Write experiment.json, and the code from outside that the trials use."""
+        for spec in self.ledger.specs:
+            code.keep(self.ledger.folder, spec.code)
         execution = self.execution.model_dump(mode="json", exclude={"out"})
         self.ledger.write({"name": self.name, **self.facts, "execution": execution})
 
@@ -76,6 +79,13 @@ def facts(title: str, description: str, stopping: Stopping | None, file: str) ->
         "search": None if stopping is None else stopping._asdict(),
         "versions": {name: version(name) for name in PACKAGES},
     }
+
+
+def imported(experiment: Experiment) -> Iterator[str]:
+    """Yield what to say about code from outside: where it comes from."""
+    for found in {found.code: None for cell in experiment.cells for found in cell.spec.code}:
+        place = experiment.files.get(found.sha256, found.place)
+        yield f"{found.name} is imported from {place}"
 
 
 def plan_of(

@@ -110,7 +110,7 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_call_goes_on(tiny, monke
         return work(self, job)
 
     monkeypatch.setattr(Worker, "work", interrupted)
-    with pytest.raises(KeyboardInterrupt, match="call run again .* or fedgps-ray resume runs/"):
+    with pytest.raises(KeyboardInterrupt, match=r"call run again .* or fedgps-ray resume runs/"):
         fedgps_ray.run(**tiny)
     folder = Path("runs/default/trials") / whole.trial_id
     assert json.loads((folder / "trial.json").read_text())["status"] == "interrupted"

@@ -1,6 +1,7 @@
 """export: results as CSV or Parquet."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 from rich.markup import escape
@@ -30,7 +31,7 @@ def export(options: Export) -> None:
         frame = READ[table](options.folder)
         for problem in frame.attrs.pop("problems", []):
             say(f"note: {problem}")
-        writing(path, lambda frame=frame, path=path: write_table(frame, path))
+        writing(path, partial(write_table, frame, path))
         written[str(path)] = len(frame)
     if options.as_json:
         print(json.dumps(written))

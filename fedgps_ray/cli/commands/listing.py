@@ -10,17 +10,15 @@ from fedgps_ray.api.listing import facts
 from fedgps_ray.cli.app import out, pairs
 from fedgps_ray.cli.declared import Datasets, Methods, Models
 from fedgps_ray.data.datasets import DATASETS
-from fedgps_ray.errors import unknown
+from fedgps_ray.experiment.files import named_method
 from fedgps_ray.methods import METHODS
 from fedgps_ray.models import MODELS
+from fedgps_ray.references import Code, published
 
 
 def methods(options: Methods) -> None:
     """List the methods, a line each, or all about some of them."""
-    for name in options.names or []:
-        if name not in METHODS:
-            raise unknown("method", name, METHODS)
-    known = {name: facts(METHODS[name]) for name in options.names or METHODS}
+    known = {name: _facts(*named_method(name)) for name in options.names or METHODS}
     if options.as_json:
         print(json.dumps(known))
     elif options.names:
@@ -46,6 +44,11 @@ def _show_in_full(known: dict[str, dict[str, Any]]) -> None:
     out.print("M: numbers in the model, C: classes, d: features. Change a default with --set.")
 
 
+def _facts(kind: Any, code: Code | None) -> dict[str, Any]:
+    own = {} if code is None else {"code": f"{code.target}, sha256 {code.sha256}"}
+    return {**facts(kind), **own}
+
+
 def _inline(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {item}" for key, item in value.items())
@@ -54,12 +57,13 @@ def _inline(value: Any) -> str:
 
 def datasets(options: Datasets) -> None:
     """List the data sets."""
-    _list(DATASETS, options.as_json)
+    _list({**DATASETS, **published("dataset")}, options.as_json)
 
 
 def models(options: Models) -> None:
     """List the models."""
-    _list({name: kind.explanation for name, kind in MODELS.items()}, options.as_json)
+    own = {name: kind.explanation for name, kind in MODELS.items()}
+    _list({**own, **published("model")}, options.as_json)
 
 
 def _list(lines: dict[str, str], as_json: bool) -> None:

@@ -22,9 +22,16 @@ def run(options: Run) -> None:
 
 def _will_train(options: Run) -> bool:
     """Guess whether the settings are right and the trial has not ended; wrong costs time only."""
-    known = (METHODS_FOLDER / f"{options.method}.py").exists() and options.model in MODELS
-    data = options.dataset in DATASETS or Path(options.dataset).is_file()
+    method = (METHODS_FOLDER / f"{options.method}.py").exists() or _exists(options.method)
+    known = method and (options.model in MODELS or _exists(options.model))
+    data = options.dataset in DATASETS or _exists(options.dataset)
     return known and data and (options.restart or not _may_have_ended(options))
+
+
+def _exists(name: str) -> bool:
+    """Say whether a name is that of a file, or of something in a Python file."""
+    place = name.rpartition(":")[0] if ".py:" in name else name
+    return Path(place).is_file()
 
 
 def _may_have_ended(options: Run) -> bool:
@@ -37,7 +44,7 @@ def _looks_done(path: Path, options: Run) -> bool:
     try:
         info = json.loads(path.read_text())
         spec = info["spec"]
-        same = (spec["method"]["name"], spec["seed"]) == (options.method, options.seed)
+        same = (spec["method"]["name"], spec["seed"]) == (Path(options.method).name, options.seed)
     except (OSError, ValueError, LookupError, TypeError):
         return True  # damaged: whoever reads it next says so
     return same and info.get("status") in ENDED

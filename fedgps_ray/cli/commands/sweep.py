@@ -21,7 +21,7 @@ from fedgps_ray.spec import ExecutionSpec
 from fedgps_ray.sweep.drive import drive
 from fedgps_ray.sweep.ledger import Ledger
 from fedgps_ray.sweep.observe import standing
-from fedgps_ray.sweep.plan import Stopping, SweepPlan, plan_of
+from fedgps_ray.sweep.plan import Stopping, SweepPlan, imported, plan_of
 from fedgps_ray.sweep.view import counts
 from fedgps_ray.tools.cost import budget
 
@@ -54,6 +54,8 @@ def _job(experiment: Experiment, options: Launch, file: str) -> SweepPlan:
     execution = checked_execution(**{**experiment.execution, **options.wanted, **own})
     if execution.actors == 0:
         raise UserError("actors = 0: a sweep runs on Ray; use 1 or more, or auto")
+    for told in imported(experiment):
+        say(told)
     return plan_of(experiment, execution, file, options.reuse or (), options.max_concurrent)
 
 
