@@ -8,8 +8,28 @@ no time: neither PyTorch nor Ray is loaded. Some of them have the name of a part
 import importlib
 import sys
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:  # for editors; at run time it is imported when it is used
+    from fedgps_ray.api.listing import datasets, methods, models
+    from fedgps_ray.api.results import Result, Results, UserError, load, report
+    from fedgps_ray.api.sweeps import sweep
+    from fedgps_ray.api.trials import run, spec
+
+__all__ = [
+    "Result",
+    "Results",
+    "UserError",
+    "__version__",
+    "datasets",
+    "load",
+    "methods",
+    "models",
+    "report",
+    "run",
+    "spec",
+    "sweep",
+]
 __version__ = "0.1.0"
 
 PARTS = ("methods", "models", "spec", "sweep")  # modules that can also be called
