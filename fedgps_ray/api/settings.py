@@ -2,12 +2,13 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import resolve
+from fedgps_ray.experiment.suited import suited, suited_noise
 from fedgps_ray.experiment.tables import Table, merged
 from fedgps_ray.methods import METHODS
 from fedgps_ray.methods.base import is_method
@@ -49,9 +50,27 @@ def split(given: Mapping[str, Any]) -> tuple[Table, Table]:
     return what, {key: value for key, value in given.items() if key in own}
 
 
-def trial(settings: Mapping[str, Any]) -> tuple[TrialSpec, dict[str, str]]:
-    """Return a spec, and where the files are that it names by content."""
-    return resolve(merged(NAMES, dotted(settings)))
+class Trial(NamedTuple):
+    """A spec, where the files are that it names by content, and what was chosen for the user."""
+
+    spec: TrialSpec
+    files: dict[str, str]
+    chosen: dict[str, Any]
+
+
+def suited_trial(values: Table) -> Trial:
+    """Return the spec of settings; those that are None or missing suit the data set."""
+    chosen = suited(values)
+    spec, files = resolve({**values, **chosen})
+    if spec.method.needs_surrogate and (noise := suited_noise(values, spec.batch_size)):
+        chosen |= noise
+        spec, files = resolve({**values, **chosen})
+    return Trial(spec, files, chosen)
+
+
+def trial(settings: Mapping[str, Any]) -> Trial:
+    """Return the spec of settings as Python code gives them."""
+    return suited_trial(merged(NAMES, dotted(settings)))
 
 
 def execution(given: Mapping[str, Any]) -> ExecutionSpec:

@@ -25,7 +25,7 @@ from fedgps_ray.sweep.plan import SweepPlan, imported, plan_of
 from fedgps_ray.sweep.state import State
 from fedgps_ray.sweep.view import view
 
-REFRESHES = 4  # per second
+REFRESHES = 2  # per second
 
 
 class Screen:
@@ -50,7 +50,10 @@ class Screen:
             yield
             return
         with Live(
-            get_renderable=lambda: view(state), console=self.console, refresh_per_second=REFRESHES
+            get_renderable=lambda: view(state),
+            console=self.console,
+            refresh_per_second=REFRESHES,
+            transient=True,
         ):
             yield
 

@@ -21,13 +21,13 @@ from fedgps_ray.spec import TrialSpec, execution_spec, method_name
 
 def spec(**settings: Any) -> TrialSpec:
     """Return the checked settings of a trial, with all defaults and its id."""
-    return given.trial(settings)[0]
+    return given.trial(settings).spec
 
 
 def run(
     method: Any = "fedgps",
     dataset: Any = "digits",
-    rounds: int = 50,
+    rounds: int | None = None,
     *,
     restart: bool = False,
     progress: Progress = "auto",
@@ -38,11 +38,13 @@ def run(
     settings: those of the trial, such as clients=10 or optimizer={"lr": 0.05}, and those of the
     execution: out, log, actors, address, device and so on. It runs in this process unless actors
     ("auto" or a number) or the address of a Ray cluster are given.
+    rounds: by default, as batch_size, what suits the data set.
     progress: "auto" shows it in a terminal and in a notebook, True and False everywhere or nowhere.
     """
     what, how = given.split(settings)
-    made, files = given.trial({"method": method, "dataset": dataset, "rounds": rounds, **what})
-    execution = given.execution({**how, "files": files})
+    trial = given.trial({"method": method, "dataset": dataset, "rounds": rounds, **what})
+    made = trial.spec
+    execution = given.execution({**how, "files": trial.files})
     console = console_for(progress)
 
     def show(events: Generator[Event]) -> None:

@@ -60,11 +60,15 @@ class Run(Execution, Split):
     sampling_rate: Annotated[
         float, typer.Option(min=0, max=1, help="Share of the clients that train in a round.")
     ] = 0.5
-    rounds: Annotated[int, typer.Option(min=1, help="Number of rounds.")] = 50
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Number of rounds; default: 50, for digits 60.")
+    ] = None
     local_epochs: Annotated[
         int, typer.Option(min=1, help="Passes over a client's data in a round.")
     ] = 1
-    batch_size: Annotated[int, typer.Option(min=1, help="Images per step.")] = 64
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Images per step; default: 64, for digits 8.")
+    ] = None
     lr: Annotated[float | None, typer.Option(help="Learning rate; default: the method's.")] = None
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of initial weights, selection and batches.")

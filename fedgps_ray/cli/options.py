@@ -11,10 +11,13 @@ import typer
 from fedgps_ray.errors import UserError, unknown
 from fedgps_ray.results.folders import check_folder
 
-DATASETS = ("digits", "synthetic", "cifar10", "cifar100", "svhn")
+DATASETS = (
+    *("digits", "synthetic", "cifar10", "cifar100", "svhn", "mnist", "fashion_mnist"),
+    *("kmnist", "qmnist", "emnist", "usps", "stl10"),
+)
 MODELS = ("mlp", "cnn", "convnet", "resnet18", "resnet50", "vit")
 LOGGERS = ("csv", "tensorboard", "wandb", "mlflow")
-PARTITIONS = ("dirichlet", "classes", "iid")
+PARTITIONS = ("dirichlet", "classes", "iid", "natural")
 DEVICES = ("auto", "cpu", "cuda")
 SPLIT, WHERE = "How data is split", "Where it runs"  # headings in the help
 
@@ -40,7 +43,7 @@ OWN = "or your own: my_file.py:Name"
 Dataset = Annotated[
     str,
     typer.Option(
-        help=f"{', '.join(DATASETS)}, the path of an .npz file, {OWN}.",
+        help=f"{', '.join(DATASETS)}, the path of your own data, {OWN}.",
         autocompletion=completing(DATASETS),
     ),
 ]
@@ -74,7 +77,7 @@ class Split:
     partition: Annotated[
         str,
         typer.Option(
-            help="dirichlet, classes or iid.",
+            help="dirichlet, classes, iid, or natural: as the data say.",
             rich_help_panel=SPLIT,
             autocompletion=completing(PARTITIONS),
         ),

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fedgps_ray.experiment import resolve
+from fedgps_ray.api.settings import Trial, suited_trial
 from fedgps_ray.experiment.tables import parse_setting, put
-from fedgps_ray.spec import TrialSpec
 
 
-def trial(values: dict[str, Any], settings: Sequence[str]) -> tuple[TrialSpec, dict[str, str]]:
-    """Return the spec, and where the .npz files are that it names by content."""
+def trial(values: dict[str, Any], settings: Sequence[str]) -> Trial:
+    """Return the spec of settings; those that are None or missing suit the data set."""
     for setting in settings:
         put(values, *parse_setting(setting))
-    return resolve(values)
+    return suited_trial(values)

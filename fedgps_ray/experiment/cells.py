@@ -14,7 +14,7 @@ from fedgps_ray.experiment.document import Document, checked, read
 from fedgps_ray.experiment.files import resolve
 from fedgps_ray.experiment.search import Search
 from fedgps_ray.experiment.tables import Table, alternatives, flat, merged
-from fedgps_ray.identity import Label
+from fedgps_ray.identity import Label, Settings
 from fedgps_ray.methods import METHODS
 from fedgps_ray.spec import TrialSpec
 
@@ -105,7 +105,7 @@ def _within_search(document: Document) -> Document:
     return document._replace(search=document.search._replace(ranges=ranges))
 
 
-def _without(table: Mapping[str, Any], overrides: Mapping[str, Any]) -> Table:
+def _without(table: Settings, overrides: Settings) -> Table:
     """Drop the keys that are overridden, and those below them."""
     return {
         key: value
@@ -230,7 +230,7 @@ def _method(draft: Draft) -> str:
     return " ".join([options.pop("name"), *(f"{k}={_text(v)}" for k, v in options.items())])
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
 
 

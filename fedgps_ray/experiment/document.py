@@ -101,13 +101,13 @@ def _check_known(kind: str, given: Iterable[str], known: Sequence[str]) -> None:
             raise unknown(kind, key, known)
 
 
-def _text(key: str, value: Any) -> str:
+def _text(key: str, value: object) -> str:
     if not isinstance(value, str):
         raise UserError(f"{key}: must be a text, got {value!r}")
     return value.strip()
 
 
-def _table(key: str, value: Any) -> Table:
+def _table(key: str, value: object) -> Table:
     if not isinstance(value, Mapping):
         raise UserError(f"{key}: must be a table, written as [{key}], got {value!r}")
     return dict(value)
@@ -138,7 +138,7 @@ def _full(where: str, table: Table) -> Table:
     return table
 
 
-def _cases(cases: Any) -> list[Table]:
+def _cases(cases: object) -> list[Table]:
     if not isinstance(cases, list) or not all(isinstance(case, Mapping) for case in cases):
         raise UserError(f"cases: must be tables, each written under [[cases]], got {cases!r}")
     if not cases:

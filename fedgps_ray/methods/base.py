@@ -103,6 +103,7 @@ class Reply(NamedTuple, Generic[UploadT_co]):
     steps: int = 0
     gradient_evaluations: int = 0
     finite: bool = True
+    update_norm: float | None = None  # of the upload's delta, if it has one
     seconds: float = 0.0
     worker: str = ""
 

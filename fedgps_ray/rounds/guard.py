@@ -1,4 +1,4 @@
-"""Methods from outside the package, watched: what goes wrong in them is told in the user's terms."""
+"""Methods from outside the package, watched: errors in them are reported in the user's terms."""
 
 import traceback
 from collections.abc import Callable, Sequence

@@ -35,9 +35,10 @@ QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # no accuracy before the first test
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # ours does more
     "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # its state is never read
 }
-
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 Config = dict[str, Any]  # of the grid that Tune runs: what a trial process needs, without PyTorch
 
@@ -112,7 +113,7 @@ def _read(shelf: session.Actor, dataset: DatasetSpec) -> None:
 def _cell(spec: TrialSpec, execution: ExecutionSpec, actors: int, library_name: str) -> Config:
     return {
         "trial_id": spec.trial_id,
-        "settings": settings_of(spec, execution),
+        "settings": settings_of(spec, execution)._asdict(),  # Tune makes plain tuples of named ones
         "rounds": spec.rounds,
         "share": client_share(execution),
         "actors": actors,
@@ -175,12 +176,19 @@ def _scheduler(stopping: Stopping | None, cells: list[Config]) -> TrialScheduler
 
 @contextlib.contextmanager
 def _watched(tracker: Tracker) -> Iterator[None]:
-    """Let Tune's callbacks reach the tracker, and SIGTERM stop Tune as Ctrl-C does."""
-    before = signal.getsignal(signal.SIGTERM)
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGUSR1))
+    """Let Tune's callbacks reach the tracker, and Ctrl-C and SIGTERM stop Tune, once gently."""
+
+    def stop(*_: object) -> None:
+        if tracker.is_stopping:
+            raise KeyboardInterrupt
+        tracker.is_stopping = True
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = {number: signal.signal(number, stop) for number in STOPPING}
     CURRENT.append(tracker)
     try:
         yield
     finally:
         CURRENT.pop()
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -40,7 +40,7 @@ def test_run_returns_the_curve_the_clients_and_where_they_are(tiny):
 
 def test_it_is_the_trial_of_the_command_line(tiny):
     settings = ["optimizer.lr=0.05", "method.name=fedprox", "partition.alpha=0.5", "clients=4"]
-    made, _ = command_line_trial({}, settings)
+    made = command_line_trial({}, settings).spec
     same = fedgps_ray.spec(method="fedprox", lr=0.05, alpha=0.5, clients=4)
     assert same.trial_id == made.trial_id
 

@@ -11,6 +11,7 @@ from fedgps_ray.cli.app import out, pairs
 from fedgps_ray.cli.declared import Datasets, Methods, Models
 from fedgps_ray.data.datasets import DATASETS
 from fedgps_ray.experiment.files import named_method
+from fedgps_ray.identity import Table
 from fedgps_ray.methods import METHODS
 from fedgps_ray.models import MODELS
 from fedgps_ray.references import Code, published
@@ -36,7 +37,7 @@ def _show_briefly(ideas: dict[str, str]) -> None:
     out.print("More about one, with its settings: fedgps-ray methods NAME", highlight=False)
 
 
-def _show_in_full(known: dict[str, dict[str, Any]]) -> None:
+def _show_in_full(known: dict[str, Table]) -> None:
     for name, told in known.items():
         lines = {key: _inline(value) for key, value in told.items() if value}
         out.print(f"[bold]{name}[/]", highlight=False)
@@ -44,12 +45,12 @@ def _show_in_full(known: dict[str, dict[str, Any]]) -> None:
     out.print("M: numbers in the model, C: classes, d: features. Change a default with --set.")
 
 
-def _facts(kind: Any, code: Code | None) -> dict[str, Any]:
+def _facts(kind: Any, code: Code | None) -> Table:
     own = {} if code is None else {"code": f"{code.target}, sha256 {code.sha256}"}
     return {**facts(kind), **own}
 
 
-def _inline(value: Any) -> str:
+def _inline(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {item}" for key, item in value.items())
     return ", ".join(value) if isinstance(value, list) else str(value)

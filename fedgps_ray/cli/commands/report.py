@@ -24,7 +24,7 @@ def report(options: Report) -> None:
         return
     folders = options.folders or []
     for folder in folders:
-        if not has_results(folder):
+        if not (options.follow or has_results(folder)):
             raise no_results(folder)
     where = options.target or folders[0] / "report"
     with err.status("reading results") as status:

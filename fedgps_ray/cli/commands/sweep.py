@@ -15,6 +15,7 @@ from fedgps_ray.cli.app import err, out, say
 from fedgps_ray.cli.commands.paper import path_of
 from fedgps_ray.cli.declared import PaperRun, Sweep
 from fedgps_ray.cli.options import Launch
+from fedgps_ray.cli.standings import result
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import Experiment, load, scaled
 from fedgps_ray.spec import ExecutionSpec
@@ -107,7 +108,9 @@ def _drive(job: SweepPlan, as_json: bool) -> None:
         print(json.dumps(standing(folder, False)))
     else:
         out.print(escape(f"{job.name}: {counts(state)}"), soft_wrap=True)
+        result(out, list(state.records.values()))
         out.print(escape(f"results: {folder}"), soft_wrap=True)
+        out.print(escape(f"report: fedgps-ray report {shlex.quote(str(folder))}"), soft_wrap=True)
     if state.left:
         say(f"interrupted; to continue: {again}")
         raise typer.Exit(130)

@@ -2,14 +2,14 @@
 
 import json
 import shlex
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from pathlib import Path
 from typing import Any
 
 import typer
 from rich.markup import escape
 
-from fedgps_ray.api.progress import ending, follow
+from fedgps_ray.api.progress import ending, follow, opening
 from fedgps_ray.api.running import run_unless_ended
 from fedgps_ray.api.settings import checked_execution
 from fedgps_ray.cli import specs
@@ -18,14 +18,32 @@ from fedgps_ray.cli.declared import Run
 from fedgps_ray.events import Event
 from fedgps_ray.results.read import read_trial
 from fedgps_ray.results.store import TrialStore
-from fedgps_ray.spec import ExecutionSpec, TrialSpec, method_name
+from fedgps_ray.spec import ExecutionSpec, TrialSpec, columns, method_name
+from fedgps_ray.sweep.board import titled
 
 
 def run(options: Run) -> None:
     """Run one trial."""
-    spec, files = specs.trial(_settings(options), options.settings or [])
+    spec, files, chosen = specs.trial(_settings(options), options.settings or [])
     execution = checked_execution(out=options.folder, files=files, **options.wanted)
+    say(_opening(spec, chosen))
     run_and_show(spec, execution, options.restart, options.as_json)
+
+
+def _opening(spec: TrialSpec, chosen: Collection[str]) -> str:
+    """Return what will run, with the values that were chosen by the data set."""
+    found = columns(spec)
+    noise = {"noise images": spec.surrogate.batch_size} if spec.method.needs_surrogate else {}
+    told = {
+        "clients": f"{found['clients']} ({spec.per_round} per round)",
+        "rounds": found["rounds"],
+        "batch size": found["batch_size"],
+        **noise,
+        "lr": found["lr"],
+    }
+    names = {"rounds": "rounds", "batch_size": "batch size", "surrogate": "noise images"}
+    what = f"{titled(found['method'])} on {found['dataset']} with {found['model']}"
+    return f"{what}: {opening(told, [names[key] for key in chosen])}"
 
 
 def _settings(options: Run) -> dict[str, Any]:
@@ -64,7 +82,7 @@ def run_and_show(spec: TrialSpec, execution: ExecutionSpec, restart: bool, as_js
 
 def _follow(spec: TrialSpec, events: Generator[Event], folder: Path) -> None:
     try:
-        follow(err, method_name(spec.method), spec.rounds, events)
+        follow(err, titled(method_name(spec.method)), spec.rounds, events)
     except KeyboardInterrupt:
         events.close()
         begun = (folder / "trial.json").exists()

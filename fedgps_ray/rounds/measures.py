@@ -1,0 +1,62 @@
+"""Figures of a round that compare methods: how clients' updates differ, how each client fares."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedgps_ray.methods.base import Reply
+from fedgps_ray.tensors import mean, norm
+from fedgps_ray.training.evaluate import Score
+from fedgps_ray.training.local import Client
+
+SCORES = (
+    "accuracy",
+    "loss",
+    "class_accuracy",
+    "worst_client_accuracy",
+    "p10_client_accuracy",
+    "median_client_accuracy",
+)
+UNTESTED = dict.fromkeys(SCORES)
+
+
+def update_diversity(replies: Sequence[Reply]) -> float | None:
+    """Return the mean of the updates' squared norms over the squared norm of their mean.
+
+    It is 1 if all clients move alike and grows as their updates cancel each other out.
+    """
+    norms = [reply.update_norm for reply in replies if reply.update_norm is not None]
+    if len(norms) < len(replies):
+        return None
+    deltas: list[Tensor] = [reply.upload.delta for reply in replies]
+    together = norm(mean(deltas, [1.0] * len(deltas))) ** 2
+    return sum(each**2 for each in norms) / len(norms) / together if together else None
+
+
+def scores(tested: Score | None, clients: Sequence[Client]) -> dict[str, object]:
+    """Return the columns of a test; empty if there was none."""
+    if tested is None:
+        return dict(UNTESTED)
+    accuracies = client_accuracies(tested.class_accuracy, clients)
+    spread = np.quantile(accuracies, (0.0, 0.1, 0.5)).tolist() if len(accuracies) else [None] * 3
+    values = (tested.accuracy, tested.loss, list(tested.class_accuracy), *spread)
+    return dict(zip(SCORES, values, strict=True))
+
+
+def client_accuracies(
+    class_accuracy: Sequence[float | None], clients: Sequence[Client]
+) -> NDArray[np.float64]:
+    """Return each client's accuracy on the test set re-weighted by the client's class shares.
+
+    Classes without test examples are left out, and so are clients that have no other classes.
+    """
+    known = [label for label, accuracy in enumerate(class_accuracy) if accuracy is not None]
+    if not known:
+        return np.empty(0)
+    held = np.array([client.label_counts for client in clients], np.float64)[:, known]
+    sizes = held.sum(axis=1)
+    right = held @ np.array([class_accuracy[label] for label in known], np.float64)
+    accuracies: NDArray[np.float64] = right[sizes > 0] / sizes[sizes > 0]
+    return accuracies
