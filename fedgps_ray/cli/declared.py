@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from fedgps_ray.cli.app import app, command, new, paper
-from fedgps_ray.cli.folders import check_file, check_folder
 from fedgps_ray.cli.options import (
     MODELS,
     OWN,
@@ -23,11 +22,19 @@ from fedgps_ray.cli.options import (
     Settings,
     Split,
     check_positive,
+    completing,
 )
 from fedgps_ray.errors import UserError, unknown
+from fedgps_ray.results.folders import check_file, check_folder
+from fedgps_ray.titles import TITLES
 
 SCALES = ("full", "small")
-MethodNames = Annotated[list[str] | None, typer.Argument(help=f"Methods; default: all; {OWN}.")]
+METHODS = tuple(TITLES)  # of the package
+TABLES = ("rounds", "clients", "trials", "partitions")
+MethodNames = Annotated[
+    list[str] | None,
+    typer.Argument(help=f"Methods; default: all; {OWN}.", autocompletion=completing(METHODS)),
+]
 TableName = Annotated[str, typer.Argument(help="A name of `fedgps-ray paper list`.")]
 
 
@@ -37,8 +44,14 @@ class Run(Execution, Split):
     """Run one trial; a finished one is not run again, an interrupted one continues."""
 
     dataset: Dataset = "digits"
-    model: Annotated[str, typer.Option(help=f"{', '.join(MODELS)}, {OWN}.")] = "cnn"
-    method: Annotated[str, typer.Option(help=f"See `fedgps-ray methods`, {OWN}.")] = "fedgps"
+    model: Annotated[
+        str,
+        typer.Option(help=f"{', '.join(MODELS)}, {OWN}.", autocompletion=completing(MODELS)),
+    ] = "cnn"
+    method: Annotated[
+        str,
+        typer.Option(help=f"See `fedgps-ray methods`, {OWN}.", autocompletion=completing(METHODS)),
+    ] = "fedgps"
     preset: Annotated[
         str | None,
         typer.Option(help="FedGPS as in the public code (official) or the text (paper)."),
@@ -200,6 +213,39 @@ class Report:
             raise UserError("name a results folder, such as runs/quickstart, or use --published")
 
 
+@command("export", "export:export", "export runs/quickstart --csv --out tables")
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """Write the results of all trials as CSV or Parquet, for other programs."""
+
+    folder: ResultsFolder
+    csv: Annotated[bool, typer.Option("--csv", help="As CSV; this is the default.")] = False
+    parquet: Annotated[bool, typer.Option("--parquet", help="As Parquet.")] = False
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="A folder for all four tables, or a file (.csv, .parquet) for one of them."
+            " Default: FOLDER/export.",
+        ),
+    ] = None
+    table: Annotated[
+        str,
+        typer.Option(
+            help="For a file: rounds, clients, trials or partitions.",
+            autocompletion=completing(TABLES),
+        ),
+    ] = "rounds"
+    as_json: Json = False
+
+    def __post_init__(self) -> None:
+        check_folder(self.folder)
+        if self.csv and self.parquet:
+            raise UserError("--csv and --parquet: choose one of them")
+        if self.table not in TABLES:
+            raise unknown("table", self.table, TABLES)
+
+
 app.add_typer(paper)
 
 
@@ -259,7 +305,10 @@ class PaperRun(Launch):
 class Methods:
     """List the methods, a line each; with names: all about these, with their defaults."""
 
-    names: Annotated[list[str] | None, typer.Argument(help="Show these in full.")] = None
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Show these in full.", autocompletion=completing(METHODS)),
+    ] = None
     as_json: Json = False
 
 

@@ -35,11 +35,16 @@ class Document(NamedTuple):
     overrides: Table  # from --set: these win over all
 
 
-def read(path: Path, settings: Sequence[str]) -> Document:
-    """Return the checked parts of a file."""
-    content = _parsed(path)
+def read(path: Path, settings: Sequence[str] | Mapping[str, Any]) -> Document:
+    """Return the checked parts of a file; settings are KEY=VALUE, or values by key."""
+    named = settings if isinstance(settings, Mapping) else dict(map(parse_setting, settings))
+    return checked(_parsed(path), path, named)
+
+
+def checked(content: Table, path: Path, settings: Mapping[str, Any]) -> Document:
+    """Return the checked parts of tables as a file has them; settings win over what they say."""
     overrides: Table = {}
-    for key, value in map(parse_setting, settings):
+    for key, value in settings.items():
         if key.split(".")[0] in TABLES:
             content = merged(content, {key: value})
         else:

@@ -26,6 +26,7 @@ from fedgps_ray.references import Found
 from fedgps_ray.results.schema import STOPPED
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep import library
+from fedgps_ray.sweep.plan import Stopping
 from fedgps_ray.sweep.pulse import Pulse
 from fedgps_ray.sweep.tracker import CURRENT, Callbacks, Tracker
 from fedgps_ray.sweep.trainable import SweepTrial, bundles
@@ -42,13 +43,6 @@ QUIET = {
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 Config = dict[str, Any]  # of the grid that Tune runs: what a trial process needs, without PyTorch
-
-
-class Stopping(NamedTuple):
-    """What stops trials of a search that have no promise, and by which figure."""
-
-    scheduler: str
-    metric: str
 
 
 def plan(to_do: Sequence[TrialSpec], execution: ExecutionSpec) -> int:

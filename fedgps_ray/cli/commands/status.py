@@ -8,8 +8,8 @@ from rich.table import Table
 
 from fedgps_ray.cli.app import out
 from fedgps_ray.cli.declared import Status
-from fedgps_ray.cli.folders import below, has_results, no_results
 from fedgps_ray.cli.standings import show_accuracies
+from fedgps_ray.results.folders import below, has_results, no_results
 from fedgps_ray.sweep.board import from_json
 from fedgps_ray.sweep.observe import standing
 from fedgps_ray.units import percent

@@ -11,7 +11,7 @@ from rich.live import Live
 from fedgps_ray.cli import keys
 from fedgps_ray.cli.app import out, writing
 from fedgps_ray.cli.declared import Watch
-from fedgps_ray.cli.folders import has_results, no_results
+from fedgps_ray.results.folders import has_results, no_results
 from fedgps_ray.sweep.board import ORDERS
 from fedgps_ray.sweep.observe import Observer, Seen
 from fedgps_ray.sweep.view import PAGES, Look, view

@@ -116,7 +116,12 @@ class Follower:
             self._say(status.what)
 
     def _say(self, text: str) -> None:
-        self.console.print(escape(text), soft_wrap=True, highlight=False)
+        say(self.console, text)
+
+
+def say(console: Console, text: str) -> None:
+    """Print a line; it is not broken, so that commands and paths can be copied."""
+    console.print(escape(text), soft_wrap=True, highlight=False)
 
 
 def follow(console: Console, label: str, rounds: int, events: Iterable[Event]) -> None:
