@@ -13,6 +13,7 @@ import torch
 
 from fedgps_ray.cluster.crew import TrialSettings
 from fedgps_ray.cluster.dispatch import Dispatcher, share
+from fedgps_ray.cluster.losses import is_loss
 from fedgps_ray.cluster.parcels import (
     AnswerJob,
     AnyJob,
@@ -27,7 +28,7 @@ from fedgps_ray.cluster.parcels import (
     wrap,
 )
 from fedgps_ray.cluster.pool import RayPool
-from fedgps_ray.cluster.session import LOST, Actor, Reference
+from fedgps_ray.cluster.session import Actor, Reference
 from fedgps_ray.data.datasets import Dataset
 from fedgps_ray.errors import ClientFailed, UserError
 from fedgps_ray.events import Event, Started, Status
@@ -36,7 +37,7 @@ from fedgps_ray.results.mirror import Mirror, mirrored
 from fedgps_ray.rounds.collect import Sums, take_out
 from fedgps_ray.rounds.trial import claimed, run_with_pool
 from fedgps_ray.rounds.worker import Job, Setup, Worker, prepare
-from fedgps_ray.spec import ExecutionSpec, TrialSpec
+from fedgps_ray.spec import ExecutionSpec, TrialSpec, received
 
 Facts = dict[str, Any]
 Data = Sequence[Reference]  # where the data set lies, if a library has it
@@ -97,7 +98,11 @@ class _Call:
             if isinstance(job, EvaluationJob):
                 return self.worker.tallies(self._open(job.params).value, job.numbers)
             return self._answer(job)
+        except UserError:  # says by itself what is wrong, and where
+            raise
         except Exception as problem:  # whatever a method raises has to name its client
+            if is_loss(problem):
+                raise
             raise ClientFailed(
                 f"{_named(job)}: {problem}\n{traceback.format_exc()}".strip()
             ) from None
@@ -185,7 +190,8 @@ class ServerActor:
 
         Nothing of an earlier trial is used but the client actors, which are set up again.
         """
-        spec, execution = TrialSpec(**settings.spec), ExecutionSpec(**settings.execution)
+        spec = received(settings.spec, settings.code)
+        execution = ExecutionSpec(**settings.execution)
         self.dispatcher, self.is_running = None, True
         try:
             events = self._trial(spec, execution, settings, clients, data)
@@ -211,7 +217,7 @@ class ServerActor:
             shared = share(worker.setup, data[0] if data else None)
             dispatcher = Dispatcher(clients, shared, execution.device, settings.policy)
             pool = RayPool(worker.setup, self._ready(dispatcher))
-            yield from run_with_pool(store, execution, worker, pool, losses=LOST)
+            yield from run_with_pool(store, execution, worker, pool, is_loss=is_loss)
 
     def _ready(self, dispatcher: Dispatcher) -> Dispatcher:
         """Wait for the client actors, so that the wait can be seen and stopped."""

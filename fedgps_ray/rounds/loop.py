@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from fedgps_ray import seeds
 from fedgps_ray.methods.averages import Replies, averaged
 from fedgps_ray.methods.base import Ask, Cohort, Method, Question, Reply, State, Turn
+from fedgps_ray.rounds.guard import guarded
 from fedgps_ray.rounds.measures import UNTESTED, scores, update_diversity
 from fedgps_ray.rounds.pool import NOTHING, Kept, Pool
 from fedgps_ray.rounds.selection import schedule
@@ -47,7 +48,7 @@ def run(spec: TrialSpec, cohort: Cohort, pool: Pool, start: Snapshot) -> Iterato
     """Yield round after round; a round is tested while the clients already work on the next."""
     picked = schedule(spec, [client.num_examples for client in cohort.clients])
     last_present = picked[start.rounds_done - 1] if start.rounds_done else []
-    loop = _Loop(spec.method, cohort, pool, start, last_present)
+    loop = _Loop(guarded(spec.method), cohort, pool, start, last_present)
     pending: Callable[[], Finished] | None = None
     for t in range(start.rounds_done, spec.rounds):
         clients = tuple(cohort.clients[k] for k in picked[t])

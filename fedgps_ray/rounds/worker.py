@@ -29,6 +29,7 @@ from fedgps_ray.data.surrogate import (
 )
 from fedgps_ray.methods.base import Cohort, Memory, Question, Reply
 from fedgps_ray.models import build, check_takes_tokens, initialise
+from fedgps_ray.rounds.guard import guarded
 from fedgps_ray.spec import TrialSpec
 from fedgps_ray.tensors import Params, all_finite, norm
 from fedgps_ray.training.evaluate import Outputs, Score, Tally, score, tallies
@@ -108,6 +109,7 @@ class Worker:
         torch.set_num_threads(spec.threads)
         self.setup, self.spec, self.name = setup, spec, name
         self.device, self.dtype = torch.device(device), getattr(torch, spec.precision)
+        self.method = guarded(spec.method)
         self.clients = clients_of(setup)
         self.network = Network(self._model(), self.device, self.dtype)
         self._parts = [torch.from_numpy(part.copy()).to(self.device) for part in setup.parts]
@@ -116,11 +118,12 @@ class Worker:
 
     def _model(self) -> Any:
         data = self.setup.data
-        outputs = self.spec.method.num_outputs(data.num_classes)
+        outputs = self.method.num_outputs(data.num_classes)
         if data.kind == "tokens":
             check_takes_tokens(self.spec.model)
+        dtype = torch.int64 if data.kind == "tokens" else torch.float32
         with torch.device("meta"):
-            return build(self.spec.model, data.input_shape, outputs)
+            return build(self.spec.model, data.input_shape, outputs, dtype=dtype)
 
     def _examples(self) -> tuple[Examples, Batches]:
         data, to = self.setup.data, (self.device, self.dtype)
@@ -181,7 +184,7 @@ class Worker:
         began = time.perf_counter()
         message, memory, velocity = self._here((job.message, job.memory, job.velocity))
         local = self.local(job.client, job.round, velocity)
-        work = self.spec.method.work(local, message, memory)
+        work = self.method.work(local, message, memory)
         kept = local.velocity if self.spec.optimizer.client_momentum == "persist" else None
         return Reply(
             client=local.client,
