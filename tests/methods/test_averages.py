@@ -10,6 +10,7 @@ from fedgps_ray.methods.fedlesam import FedLESAM
 from fedgps_ray.methods.fedmr import FedMR
 from fedgps_ray.methods.scaffold import Scaffold
 from fedgps_ray.rounds.collect import join, take_out
+from fedgps_ray.rounds.guard import _Guarded
 from fedgps_ray.sums import ExactSum
 from fedgps_ray.tensors import Update, mean, num_bytes
 from fedgps_ray.training.local import Client
@@ -55,6 +56,11 @@ def test_what_each_method_only_averages(method, shares):
 
 def test_all_methods_but_one_let_their_updates_be_added_up():
     assert [name for name, kind in METHODS.items() if not averaged(kind(), CLIENTS)] == ["fedmr"]
+
+
+def test_the_mark_is_seen_through_the_guard_of_outside_methods():
+    for method in (Marked(), Median()):
+        assert averaged(_Guarded(method, "mine"), CLIENTS) == averaged(method, CLIENTS)
 
 
 def test_a_merge_from_outside_sees_every_update(quick):
