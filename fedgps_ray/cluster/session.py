@@ -163,7 +163,8 @@ def own_answer_to_sigterm() -> Iterator[None]:
 
 
 def _print_to_stderr(data: dict[str, Any], ignore_prefix: bool) -> None:
-    _PRINT({**data, "is_err": True}, ignore_prefix)
+    if not any(str(line).startswith("Raylet is terminated") for line in data.get("lines", [])):
+        _PRINT({**data, "is_err": True}, ignore_prefix)  # that one we notice and tell ourselves
 
 
 def _guard_token() -> None:

@@ -63,7 +63,7 @@ def run_and_show(spec: TrialSpec, execution: ExecutionSpec, restart: bool, as_js
 
 def _follow(spec: TrialSpec, execution: ExecutionSpec, restart: bool, folder: Path) -> None:
     if execution.actors != 0:
-        survive(folder)
+        survive(folder, execution.address)
     events = running.start(spec, execution, restart)
     try:
         follow(err, method_name(spec.method), spec.rounds, events)
