@@ -161,10 +161,7 @@ def _fit(cells: list[Config], way: Way, tracker: Tracker) -> None:
             run_config=tune.RunConfig(
                 name="tune",
                 storage_path=folder,
-                callbacks=[
-                    Callbacks(),
-                    Pulse(tracker.execution.hang_seconds, tracker.ledger.folder),
-                ],
+                callbacks=[Callbacks(), pulse],
                 failure_config=tune.FailureConfig(max_failures=POLICY.max_trial_deaths),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 verbose=0,
