@@ -18,7 +18,7 @@ from ray.actor import ActorHandle
 
 from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.cluster.reaper import Reaper, kill_all
-from fedgps_ray.cluster.watch import Watch
+from fedgps_ray.cluster.watch import watch
 from fedgps_ray.errors import UserError
 
 if TYPE_CHECKING:  # Ray starts while the importing of PyTorch is still going on
@@ -93,11 +93,11 @@ def connected(address: str | None) -> Iterator[None]:
         else:
             start(address)
     is_own = address is None
-    watch = Watch(is_own, lambda what: _lost(Loss(what, is_own)))
+    watched = watch(is_own, lambda what: _lost(Loss(what, is_own)))
     try:
         yield
     finally:
-        watch.close()
+        watched.close()
         stop()
 
 

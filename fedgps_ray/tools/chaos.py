@@ -112,11 +112,11 @@ class Chaos:
         file.write_text(EXPERIMENT.format(rounds=ROUNDS, first=first, second=second))
         self.notify(f"wave {number + 1}: an undisturbed run in one process")
         expected = undisturbed(file, self.folder / f"alone-{number}")
-        runs, deadline = self.folder / f"runs-{number}", time.monotonic() + END_SECONDS
+        runs, deadline = self.folder / f"runs-{number}", time.monotonic() + _end_seconds()
         command = ["sweep", str(file), "--out", str(runs)]
         while not _has_ended(runs, len(expected)):
             if time.monotonic() > deadline:
-                self.left_over.append(f"wave {number + 1} did not end in {END_SECONDS:g} s")
+                self.left_over.append(f"wave {number + 1} did not end")
                 break
             self._sweep(command, deadline)
             if (runs / "experiment.json").exists():
@@ -140,6 +140,7 @@ class Chaos:
             driver.kill()
             driver.wait()
             self._bury()
+            self._look({})
 
     def _attack(self, driver: "subprocess.Popen[bytes]", deadline: float) -> None:
         following = time.monotonic() + self._pause()
@@ -149,7 +150,6 @@ class Chaos:
             if time.monotonic() > following and len(self.blows) < self.kills:
                 following = time.monotonic() + self._pause()
                 self._strike(driver.pid)
-        self._look({})
 
     def _pause(self) -> float:
         return self.rng.uniform(*PAUSE_SECONDS)
@@ -196,6 +196,10 @@ class Chaos:
             time.sleep(POLL_SECONDS)
         self.left_over += [f"{pid} {command[:60]}" for pid, command in left.items()]
         kill_all(self.sessions)
+
+
+def _end_seconds() -> float:
+    return END_SECONDS * POLICY.pace().slowness
 
 
 def chaos(kills: int, seed: int, notify: Callable[[str], None]) -> Verdict:
