@@ -16,7 +16,14 @@ Settings = Mapping[str, Any]
 
 IDENTITY_VERSION = 2  # of the rule by which ids are made; 1 was a hash of all settings
 ID = re.compile(r"[0-9a-f]{12}")
-SELECTORS = {"dataset": "name", "method": "name", "partition": "kind", "surrogate": "kind"}
+SELECTORS = {
+    "dataset": "name",
+    "model": "name",
+    "method": "name",
+    "partition": "kind",
+    "surrogate": "kind",
+}
+NOT_OPTIONS = ("name", "code")  # of a method
 EXACT = 2**53  # up to here a whole number is the same as int and as float
 PLAIN: TypeAdapter[Any] = TypeAdapter(Any)
 NOTHING: Mapping[str, str] = {}
@@ -218,8 +225,8 @@ def columns(trial_id: str, settings: Settings, options: Settings) -> Table:
     method, optimizer = settings["method"], settings["optimizer"]
     return {
         "trial_id": trial_id,
-        "dataset": dataset.get("file", "").removesuffix(".npz") or dataset["name"],
-        "model": settings["model"],
+        "dataset": dataset.get("file", "").removesuffix(".npz") or _called(dataset),
+        "model": _called(settings["model"]),
         "method": method["name"],
         "method_options": json.dumps(options, sort_keys=True),
         "partition": partition["kind"],
@@ -241,4 +248,13 @@ def columns(trial_id: str, settings: Settings, options: Settings) -> Table:
 def method_options(settings: Settings, identity: Settings) -> Table:
     """Return the hyperparameters of a method that are not neutral, as they were written."""
     method = settings["method"]
-    return {key: method[key] for key in identity.get("method", {}) if key != "name"}
+    return {key: method[key] for key in identity.get("method", {}) if key not in NOT_OPTIONS}
+
+
+def _called(choice: Any) -> str:
+    """Return the name of a model or data set, with the options of one from outside."""
+    if isinstance(choice, str):
+        return choice
+    options = choice.get("options") or {}
+    told = ", ".join(f"{key}={value}" for key, value in options.items())
+    return f"{choice['name']}({told})" if told else str(choice["name"])

@@ -22,6 +22,7 @@ from fedgps_ray.cluster.session import Actor, Reference
 from fedgps_ray.errors import ClientFailed, Lost, Stopped, UserError
 from fedgps_ray.events import Event, Status
 from fedgps_ray.loading import load
+from fedgps_ray.references import Found
 
 if TYPE_CHECKING:
     from fedgps_ray.spec import ExecutionSpec, TrialSpec
@@ -34,6 +35,7 @@ class TrialSettings(NamedTuple):
     execution: dict[str, Any]
     start_over: bool = False
     policy: RetryPolicy = POLICY
+    code: tuple[Found, ...] = ()  # from outside the package, as text
 
 
 def settings_of(
@@ -44,7 +46,8 @@ def settings_of(
 ) -> TrialSettings:
     """Return what a server needs to carry out a trial."""
     patient = policy.with_hang(execution.hang_seconds)
-    return TrialSettings(spec.model_dump(mode="json"), execution.anywhere(), start_over, patient)
+    settings = spec.model_dump(mode="json")
+    return TrialSettings(settings, execution.anywhere(), start_over, patient, spec.code)
 
 
 class Host:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ray
+from ray._private.state import available_resources_per_node
 from ray.actor import ActorHandle
 
 from fedgps_ray.cluster.policy import POLICY
@@ -224,3 +225,22 @@ def use() -> dict[str, float]:
         numbers[name] = total.get(name, 0.0)
         numbers[f"{name}_used"] = total.get(name, 0.0) - free.get(name, 0.0)
     return numbers
+
+
+def nodes() -> list[dict[str, Any]]:
+    """Return for each node what it has and how much of it is reserved; bytes, CPUs and GPUs."""
+    free = available_resources_per_node()
+    here = ray.get_runtime_context().get_node_id()
+    return [
+        _node(node, free.get(node["NodeID"], {}), node["NodeID"] == here)
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+def _node(node: dict[str, Any], free: dict[str, float], is_here: bool) -> dict[str, Any]:
+    known: dict[str, Any] = {"name": node["NodeManagerHostname"], "here": is_here}
+    for name in ("CPU", "GPU", "object_store_memory"):
+        total = node["Resources"].get(name, 0.0)
+        known |= {name: total, f"{name}_used": max(0.0, total - free.get(name, 0.0))}
+    return known

@@ -1,6 +1,7 @@
 """What a user may say about a data set, checked when it is said."""
 
 from collections.abc import Mapping
+from dataclasses import field as dataclass_field
 from dataclasses import fields
 from typing import Annotated, Any, Literal, get_args
 
@@ -16,6 +17,7 @@ from pydantic.dataclasses import dataclass
 from fedgps_ray.data.arrays import Layout, Treatment
 from fedgps_ray.errors import UserError, unknown
 from fedgps_ray.identity import Settings, Table
+from fedgps_ray.references import Code, found_in, give
 
 DATASETS: dict[str, str] = {
     "digits": "1,797 grey 8x8 images of handwritten digits, embedded; 10 classes",
@@ -181,8 +183,39 @@ class HuggingFace(_OwnArrays):
     test: str = "test"
 
 
+@dataclass(frozen=True, config=STRICT)
+class Function:
+    """A function from outside the package that returns arrays, and what it is called with."""
+
+    name: str
+    code: dict[str, str]
+    options: dict[str, Any] = dataclass_field(default_factory=dict)
+    standardise: bool = True
+    layout: Layout | None = None
+    shape: Extent | None = None
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.code["sha256"], repr(sorted(self.options.items()))))
+
+    @property
+    def reference(self) -> Code:
+        """Which code it is."""
+        return Code.from_table(self.name, self.code)
+
+    @property
+    def treatment(self) -> Treatment:
+        """How the arrays become network input."""
+        return Treatment(self.layout, self.shape, self.standardise)
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is not used."""
+        unused: dict[str, Any] = {"options": {}, "standardise": True, "layout": None, "shape": None}
+        return {k: v for k, v in dump(self).items() if k not in unused or v != unused[k]}
+
+
 OwnData = Npz | Arrays | Leaf | ImageFolder | HuggingFace
-DatasetSpec = Named | Emnist | Synthetic | OwnData
+DatasetSpec = Named | Emnist | Synthetic | OwnData | Function
 KINDS: Table = {
     "synthetic": Synthetic,
     "emnist": Emnist,
@@ -200,9 +233,9 @@ def parse(value: str | Settings | DatasetSpec) -> DatasetSpec:
     if isinstance(value, get_args(DatasetSpec)):
         spec: DatasetSpec = value
         return spec
-    given = _table(value)
+    given = _table(_described(value))
     name = given["name"]
-    kind = KINDS.get(name, Named)
+    kind = Function if "code" in given else KINDS.get(name, Named)
     known = [field.name for field in fields(kind)]
     for key in given:
         if key not in known:
@@ -214,10 +247,28 @@ def parse(value: str | Settings | DatasetSpec) -> DatasetSpec:
     return spec
 
 
+def _described(value: Any) -> Any:
+    """Return a function of Python as a table, anything else as it is."""
+    if isinstance(value, str | Mapping) or not callable(value):
+        return value
+    code = give(found_in(value, "dataset"))
+    return {"name": code.name, "code": code.table}
+
+
+def _function_table(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Put what is for the function itself apart from what is for its arrays."""
+    known = [field.name for field in fields(Function)]
+    own = {key: value for key, value in table.items() if key not in known}
+    kept = {key: value for key, value in table.items() if key in known}
+    return {**kept, "options": {**table.get("options", {}), **own}}
+
+
 def _table(value: Any) -> Table:
     table = {"name": value} if isinstance(value, str) else value
     if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
         raise UserError(f"a data set is a name, or a table with a name and settings; got {value!r}")
+    if "code" in table:
+        return _function_table(table)
     table = {**table, "name": _short_name(table["name"])}
     if table["name"] not in DATASETS:
         raise unknown("data set", table["name"], DATASETS)

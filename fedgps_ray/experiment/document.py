@@ -10,6 +10,7 @@ from fedgps_ray.errors import UserError, nearest, unknown
 from fedgps_ray.experiment.search import Search, parse_search
 from fedgps_ray.experiment.tables import Table, flat, merged, parse_setting
 from fedgps_ray.methods import METHODS
+from fedgps_ray.references import is_reference, published
 from fedgps_ray.spec import execution_spec
 
 PATHS = ("dataset", "dataset.name", "dataset.file", "surrogate", "surrogate.kind")
@@ -34,11 +35,16 @@ class Document(NamedTuple):
     overrides: Table  # from --set: these win over all
 
 
-def read(path: Path, settings: Sequence[str]) -> Document:
-    """Return the checked parts of a file."""
-    content = _parsed(path)
+def read(path: Path, settings: Sequence[str] | Mapping[str, Any]) -> Document:
+    """Return the checked parts of a file; settings are KEY=VALUE, or values by key."""
+    named = settings if isinstance(settings, Mapping) else dict(map(parse_setting, settings))
+    return checked(_parsed(path), path, named)
+
+
+def checked(content: Table, path: Path, settings: Mapping[str, Any]) -> Document:
+    """Return the checked parts of tables as a file has them; settings win over what they say."""
     overrides: Table = {}
-    for key, value in map(parse_setting, settings):
+    for key, value in settings.items():
         if key.split(".")[0] in TABLES:
             content = merged(content, {key: value})
         else:
@@ -141,7 +147,9 @@ def _cases(cases: object) -> list[Table]:
 
 
 def _methods(given: Table) -> dict[str, Table]:
-    _check_known("method", given, list(METHODS))
+    outside = published("method")
+    own = [name for name in given if not is_reference(name) and name not in outside]
+    _check_known("method", own, list(METHODS))
     return {
         name: _single(f"methods.{name}", flat(_table(f"methods.{name}", table)))
         for name, table in given.items()

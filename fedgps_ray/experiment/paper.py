@@ -59,7 +59,7 @@ def _smaller(spec: TrialSpec, dataset: str | None, rounds: int | None) -> Table:
     generated = spec.dataset if stand_in is None else {**SMALL_IMAGES, **stand_in}
     return {
         "dataset": generated if dataset in (None, "synthetic") else dataset,
-        "model": SMALL_MODELS.get(spec.model, spec.model),
+        "model": SMALL_MODELS.get(str(spec.model), spec.model),
         "rounds": min(spec.rounds, SMALL_ROUNDS) if rounds is None else rounds,
         "clients": _fewer_clients(spec),
     }

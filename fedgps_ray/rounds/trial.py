@@ -10,15 +10,17 @@ from safetensors.torch import save_file
 from fedgps_ray.data.partition import index_sha256
 from fedgps_ray.errors import Lost, Stopped, UserError
 from fedgps_ray.events import Event, Row, Started
-from fedgps_ray.results import files
+from fedgps_ray.methods.base import Method
+from fedgps_ray.results import code, files
 from fedgps_ray.results.schema import ENDED
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.results.summary import summary
 from fedgps_ray.rounds import checkpoint
+from fedgps_ray.rounds.guard import guarded
 from fedgps_ray.rounds.loop import Diverged, Finished, Snapshot, run
 from fedgps_ray.rounds.pool import InProcess, Pool
 from fedgps_ray.rounds.worker import Worker, prepare
-from fedgps_ray.spec import ExecutionSpec, TrialSpec
+from fedgps_ray.spec import ExecutionSpec, TrialSpec, method_name
 from fedgps_ray.tensors import Params, views
 
 
@@ -62,6 +64,7 @@ def run_with_pool(
     """
     trial = _Trial(store, execution, worker, pool)
     store.open(execution)  # not before: what cannot be made ready leaves no trial behind
+    code.keep(store.folder, store.spec.code)
     yield from trial.run(lambda problem: isinstance(problem, (Stopped, Lost)) or is_loss(problem))
 
 
@@ -72,6 +75,11 @@ def _empty(store: TrialStore) -> None:
             path.unlink()
 
 
+def _packages(method: Method) -> set[str]:
+    """Return the packages in which a method and its parents are defined."""
+    return {kind.__module__.partition(".")[0] for kind in type(method).__mro__[:-1]}
+
+
 class _Trial:
     """A trial on its way: rows to the store, snapshots to the checkpoints."""
 
@@ -80,6 +88,7 @@ class _Trial:
     ) -> None:
         self.store, self.execution = store, execution
         self.worker, self.pool = worker, pool
+        self.method = guarded(store.spec.method)
         self.saver = checkpoint.Saver(store.checkpoints, self.pool.fetch)
         self.saved = self.last = Snapshot(0, None, {})
         self.next_save = time.monotonic() + execution.checkpoint_seconds
@@ -108,7 +117,9 @@ class _Trial:
             self._end(status)
 
     def _start(self) -> tuple[Snapshot, list[str]]:
-        snapshot, problems = checkpoint.load(self.store.checkpoints, self.pool.store)
+        snapshot, problems = checkpoint.load(
+            self.store.checkpoints, self.pool.store, _packages(self.store.spec.method)
+        )
         if snapshot is not None and self.store.resume_rows(snapshot.rounds_done):
             return snapshot, problems
         if snapshot is not None:
@@ -116,7 +127,7 @@ class _Trial:
                 "the rows of finished rounds are missing; starting from the first round"
             )
         self.store.resume_rows(0)
-        state = self.store.spec.method.init(self.worker.initial(), self.worker.cohort())
+        state = self.method.init(self.worker.initial(), self.worker.cohort())
         return Snapshot(0, state, {}), problems
 
     def _note_start(self) -> None:
@@ -142,7 +153,10 @@ class _Trial:
     def _save(self) -> None:
         """Write the rows first: a checkpoint never knows more rounds than there are rows."""
         self.store.flush()
-        self.saver.save(self.last)
+        try:
+            self.saver.save(self.last)
+        except TypeError as problem:  # a value that only a method can have made
+            raise UserError(f"{method_name(self.store.spec.method)}: {problem}") from None
         self.saved = self.last
         self.next_save = time.monotonic() + self.execution.checkpoint_seconds
 
@@ -163,7 +177,7 @@ class _Trial:
 
     def _write_model(self) -> None:
         """Leave the last global model, tensor by tensor under its name."""
-        params: Params = self.store.spec.method.global_params(self.last.state)
+        params: Params = self.method.global_params(self.last.state)
         layout = self.worker.network.layout
         tensors = views(params.weights, layout.weights) | views(params.buffers, layout.buffers)
         whole = {name: tensor.clone().cpu() for name, tensor in tensors.items()}

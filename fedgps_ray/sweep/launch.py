@@ -22,10 +22,16 @@ from fedgps_ray.cluster.crew import asking, client_share, settings_of
 from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.data.datasets import DatasetSpec
 from fedgps_ray.errors import UserError
+from fedgps_ray.references import Found
 from fedgps_ray.results.schema import STOPPED
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep import library
+<<<<<<< HEAD
 from fedgps_ray.sweep.pulse import Pulse, identity
+=======
+from fedgps_ray.sweep.plan import Stopping
+from fedgps_ray.sweep.pulse import Pulse
+>>>>>>> main
 from fedgps_ray.sweep.tracker import CURRENT, Callbacks, Tracker
 from fedgps_ray.sweep.trainable import SweepTrial, bundles
 
@@ -35,18 +41,12 @@ QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # no accuracy before the first test
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # ours does more
     "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # its state is never read
 }
-
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 Config = dict[str, Any]  # of the grid that Tune runs: what a trial process needs, without PyTorch
-
-
-class Stopping(NamedTuple):
-    """What stops trials of a search that have no promise, and by which figure."""
-
-    scheduler: str
-    metric: str
 
 
 def plan(to_do: Sequence[TrialSpec], execution: ExecutionSpec) -> int:
@@ -83,7 +83,7 @@ def run(tracker: Tracker, to_do: Sequence[TrialSpec], way: Way) -> None:
     together = way.max_concurrent or max(1, session.capacity(execution) // actors)
     way = way._replace(max_concurrent=together)
     tracker.state.slots = min(together, len(to_do)) * actors
-    name, shelf = library.start(ExecutionSpec(**execution.anywhere()).source)
+    name, shelf = library.start(ExecutionSpec(**execution.anywhere()).source, _code(to_do))
     for dataset in {spec.dataset: None for spec in to_do}:
         _read(shelf, dataset)
     for launches in itertools.count(1):
@@ -98,6 +98,11 @@ def run(tracker: Tracker, to_do: Sequence[TrialSpec], way: Way) -> None:
         time.sleep(another.pause)
     for trial_id in tracker.stopped:  # not to be continued, though it has rounds left
         tracker.note(trial_id, status=STOPPED)
+
+
+def _code(specs: Sequence[TrialSpec]) -> list[Found]:
+    """Return the outside code of all trials, each once."""
+    return list({found.code: found for spec in specs for found in spec.code}.values())
 
 
 def _read(shelf: session.Actor, dataset: DatasetSpec) -> None:
@@ -188,12 +193,19 @@ def _scheduler(stopping: Stopping | None, cells: list[Config]) -> TrialScheduler
 
 @contextlib.contextmanager
 def _watched(tracker: Tracker) -> Iterator[None]:
-    """Let Tune's callbacks reach the tracker, and SIGTERM stop Tune as Ctrl-C does."""
-    before = signal.getsignal(signal.SIGTERM)
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGUSR1))
+    """Let Tune's callbacks reach the tracker, and Ctrl-C and SIGTERM stop Tune, once gently."""
+
+    def stop(*_: object) -> None:
+        if tracker.is_stopping:
+            raise KeyboardInterrupt
+        tracker.is_stopping = True
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = {number: signal.signal(number, stop) for number in STOPPING}
     CURRENT.append(tracker)
     try:
         yield
     finally:
         CURRENT.pop()
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -205,16 +206,21 @@ def _end_seconds() -> float:
 def chaos(kills: int, seed: int, notify: Callable[[str], None]) -> Verdict:
     """Attack sweeps until there were enough blows, and compare all hashes."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder:
-        state = Chaos(Path(folder), kills, random.Random(seed), notify)
-        expected: dict[str, str] = {}
-        ends: dict[str, str] = {}
-        number = 0
-        while len(state.blows) < kills and not state.left_over:
-            for known, more in zip((expected, ends), state.wave(number), strict=True):
-                known |= more
-            number += 1
-    return _verdict(state, expected, ends, time.monotonic() - began)
+    folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+    state = Chaos(folder, kills, random.Random(seed), notify)
+    expected: dict[str, str] = {}
+    ends: dict[str, str] = {}
+    number = 0
+    while len(state.blows) < kills and not state.left_over:
+        for known, more in zip((expected, ends), state.wave(number), strict=True):
+            known |= more
+        number += 1
+    verdict = _verdict(state, expected, ends, time.monotonic() - began)
+    if verdict.holds:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        notify(f"what the sweeps said: {folder / 'log.txt'}")
+    return verdict
 
 
 def _verdict(

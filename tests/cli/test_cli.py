@@ -17,11 +17,13 @@ import pandas as pd
 import pytest
 
 from fedgps_ray import cli
+from fedgps_ray.cli.commands.trials import kept_here
 from fedgps_ray.data.datasets import DATASETS
 from fedgps_ray.errors import ClientFailed
 from fedgps_ray.methods import METHODS, FedAvg
 from fedgps_ray.models import MODELS
 from fedgps_ray.rounds import worker
+from fedgps_ray.spec import ExecutionSpec, trial_spec
 from tests.processes import start
 
 COMMANDS = [c.name or c.callback.__name__ for c in cli.app.registered_commands]
@@ -102,6 +104,29 @@ def test_an_unknown_command_is_bad_usage(fedgps):
 
 
 # --- run ----------------------------------------------------------------------------------------
+
+
+def test_a_short_trial_stays_in_this_process_and_says_so(fedgps):
+    done = fedgps(*(part for part in RUN if part not in ("--actors", "0")))
+    assert done.code == 0
+    assert "less than Ray takes to start: staying in this process" in done.err
+    assert "status            finished" in done.out
+
+
+@pytest.mark.parametrize(
+    ("settings", "execution"),
+    [
+        ({"rounds": 100_000}, {}),
+        ({"model": "resnet18", "rounds": 200, "dataset": "cifar10"}, {}),
+        ({}, {"actors": 2}),
+        ({}, {"client_gpus": 0.5}),
+        ({}, {"address": "127.0.0.1:6379"}),
+    ],
+)
+def test_other_trials_go_to_ray(settings, execution):
+    spec = trial_spec(**{"model": "mlp", "method": "fedavg", "rounds": 2, **settings})
+    wanted = ExecutionSpec(**execution)
+    assert kept_here(spec, wanted) == wanted
 
 
 def test_run_tells_each_round_and_the_end(fedgps):

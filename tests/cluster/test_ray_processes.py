@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 TRIAL = [
     *("--dataset", "digits", "--model", "mlp", "--method", "fedgps_cf"),
     *("--clients", "4", "--sampling-rate", "0.5", "--rounds", "60", "--set", "threads=1"),
+    *("--actors", "2"),
 ]
 COMMAND = [sys.executable, "-c", "from fedgps_ray.cli import main; main()"]
 
