@@ -19,7 +19,7 @@ from ray.actor import ActorHandle
 
 from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.cluster.reaper import Reaper, kill_all
-from fedgps_ray.cluster.watch import Watch
+from fedgps_ray.cluster.watch import watch
 from fedgps_ray.errors import UserError
 
 if TYPE_CHECKING:  # Ray starts while the importing of PyTorch is still going on
@@ -96,11 +96,11 @@ def connected(address: str | None) -> Iterator[None]:
         else:
             start(address)
     is_own = address is None
-    watch = Watch(is_own, lambda what: _lost(Loss(what, is_own)))
+    watched = watch(is_own, lambda what: _lost(Loss(what, is_own)))
     try:
         yield
     finally:
-        watch.close()
+        watched.close()
         stop()
 
 
@@ -172,7 +172,8 @@ def expect_deaths() -> None:
 
 
 def _print_to_stderr(data: dict[str, Any], ignore_prefix: bool) -> None:
-    if not _ENDING.is_set():
+    ours = any(str(line).startswith("Raylet is terminated") for line in data.get("lines", []))
+    if not (ours or _ENDING.is_set()):  # we notice that one and report it ourselves
         _PRINT({**data, "is_err": True}, ignore_prefix)
 
 
