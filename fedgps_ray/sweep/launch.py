@@ -26,12 +26,8 @@ from fedgps_ray.references import Found
 from fedgps_ray.results.schema import STOPPED
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep import library
-<<<<<<< HEAD
-from fedgps_ray.sweep.pulse import Pulse, identity
-=======
 from fedgps_ray.sweep.plan import Stopping
-from fedgps_ray.sweep.pulse import Pulse
->>>>>>> main
+from fedgps_ray.sweep.pulse import Pulse, identity
 from fedgps_ray.sweep.tracker import CURRENT, Callbacks, Tracker
 from fedgps_ray.sweep.trainable import SweepTrial, bundles
 

@@ -89,7 +89,7 @@ def run_and_show(spec: TrialSpec, execution: ExecutionSpec, restart: bool, as_js
 
     def show(events: Generator[Event]) -> None:
         if execution.actors != 0:
-            survive(folder)
+            survive(folder, execution.address)
         _follow(spec, events, folder)
 
     if not run_unless_ended(spec, execution, restart, show, say):
@@ -101,14 +101,7 @@ def run_and_show(spec: TrialSpec, execution: ExecutionSpec, restart: bool, as_js
         out.print(escape(ending(info, str(folder))), soft_wrap=True)
 
 
-<<<<<<< HEAD
-def _follow(spec: TrialSpec, execution: ExecutionSpec, restart: bool, folder: Path) -> None:
-    if execution.actors != 0:
-        survive(folder, execution.address)
-    events = running.start(spec, execution, restart)
-=======
 def _follow(spec: TrialSpec, events: Generator[Event], folder: Path) -> None:
->>>>>>> main
     try:
         follow(err, titled(method_name(spec.method)), spec.rounds, events)
     except KeyboardInterrupt:
