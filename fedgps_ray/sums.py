@@ -82,12 +82,18 @@ def _arrived(
 
 def _spread(rest: Tensor, exponents: Sequence[int], sums: Sequence[Tensor]) -> None:
     """Round to the first grid, what is left to the next, and add each part to its sum."""
-    for exponent, total in zip(exponents, sums, strict=True):
-        far = math.ldexp(1.5, exponent + 52)  # next to it, numbers lie 2^exponent apart
+    for exponent, total in zip(exponents[:-1], sums, strict=False):
+        far = _far(exponent)
         rounded = rest.add(far).sub_(far)
         total.add_(rounded)
-        if exponent != exponents[-1]:
-            rest.sub_(rounded)
+        rest.sub_(rounded)
+    far = _far(exponents[-1])
+    sums[-1].add_(rest.add_(far).sub_(far))
+
+
+def _far(exponent: int) -> float:
+    """Return a number next to which others lie 2^exponent apart."""
+    return math.ldexp(1.5, exponent + 52)
 
 
 def grids(peak: float, dtype: torch.dtype) -> list[int]:

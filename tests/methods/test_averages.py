@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from pydantic.dataclasses import dataclass
 
 from fedgps_ray.methods import METHODS, FedAvg
 from fedgps_ray.methods.averages import Replies, averaged, averages, by_shares, mean_of
@@ -19,6 +20,7 @@ CLIENTS = (Client(0, (1,)), Client(1, (3,)))
 BY_SAMPLES, EQUAL = [0.25, 0.75], [0.5, 0.5]
 
 
+@dataclass(frozen=True)
 class Median(FedAvg):
     """Needs every single update, as merges from outside may."""
 
@@ -27,6 +29,7 @@ class Median(FedAvg):
         return state._replace(params=state.params._replace(weights=deltas.median(dim=0).values))
 
 
+@dataclass(frozen=True)
 class Marked(Median):
     @averages(by_shares)
     def merge(self, state, replies):

@@ -20,7 +20,7 @@ from fedgps_ray.spec import ExecutionSpec, trial_spec
 from fedgps_ray.tools.random_setup import Amount, random_setup
 from fedgps_ray.tools.soak import usage
 
-ROUNDS = 2  # the first one also pays for what is allocated once
+ROUNDS = 1
 
 
 class Measured(Dispatcher):
@@ -62,7 +62,7 @@ def setup_of(per_round: int) -> Setup:
 
 
 def measured(per_round: int, actors: int) -> dict[str, float]:
-    """Run two rounds and return the figures of the second."""
+    """Run a round and return its figures."""
     setup = setup_of(per_round)
     with crew.start(ExecutionSpec(actors=actors), per_round, per_round) as started:
         dispatcher = Measured(started.clients, share(setup), "cpu", POLICY)
