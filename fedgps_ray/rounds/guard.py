@@ -1,4 +1,4 @@
-"""Methods from outside the package, watched: what goes wrong in them is told in the user's terms."""
+"""Methods from outside the package, watched: their errors are shown as the user's own."""
 
 import traceback
 from collections.abc import Callable, Sequence
