@@ -31,6 +31,7 @@ from fedgps_ray.training.local import Sgd
 
 Checked = TypeVar("Checked", bound=BaseModel)
 
+Logger = Literal["csv", "tensorboard", "wandb", "mlflow"]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 KINDS = {"dirichlet": Dirichlet, "classes": Classes, "iid": Iid, "natural": Natural}
@@ -236,6 +237,7 @@ class ExecutionSpec(BaseModel):
     data_dir: Path | None = None
     download: bool = False
     storage: str | None = None  # URI where a sweep's results are kept; out is then a copy
+    log: tuple[Logger, ...] = ()  # where else the rounds go
     files: dict[str, str] = {}  # content hash -> path of the data and code that the spec names
 
     @property

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedgps_ray.errors import UserError
+from fedgps_ray.sums import ExactSum, largest, normalised
 
 
 class Params(NamedTuple):
@@ -79,12 +80,11 @@ def views(vector: Tensor, layout: tuple[Piece, ...]) -> dict[str, Tensor]:
 
 
 def mean(vectors: Sequence[Tensor], shares: Sequence[float]) -> Tensor:
-    """Return the mean weighted by shares, summed in the order given."""
-    total = float(sum(shares))
-    result = vectors[0] * (shares[0] / total)
-    for vector, share in zip(vectors[1:], shares[1:], strict=True):
-        result.add_(vector, alpha=share / total)
-    return result
+    """Return the mean weighted by shares, exact up to its last rounding."""
+    result = ExactSum()
+    for vector, share in zip(vectors, normalised(shares), strict=True):
+        result.add(vector, share)
+    return result.total()
 
 
 def norm(vector: Tensor) -> float:
@@ -131,13 +131,8 @@ def num_bytes(payload: object) -> int:
 
 def all_finite(payload: object) -> bool:
     """Say whether no tensor in the payload holds NaN or infinity."""
-    tensors = (leaf for leaf in leaves(payload) if isinstance(leaf, Tensor) and leaf.numel())
-    return all(_largest_is_finite(t) for t in tensors if t.is_floating_point())
-
-
-def _largest_is_finite(tensor: Tensor) -> bool:
-    """Look at the largest magnitude only: NaN and infinity come through, in one pass."""
-    return math.isfinite(torch.linalg.vector_norm(tensor, ord=math.inf).item())
+    tensors = (leaf for leaf in leaves(payload) if isinstance(leaf, Tensor))
+    return all(math.isfinite(largest(t)) for t in tensors if t.is_floating_point())
 
 
 def sha256(vector: Tensor) -> str:

@@ -23,7 +23,6 @@ app = typer.Typer(
     help="Federated-learning experiments under data heterogeneity: FedGPS, FedGPS-CF and the"
     " methods they are compared with.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings=HELP,

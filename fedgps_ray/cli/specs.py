@@ -3,24 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
-from fedgps_ray.errors import UserError
-from fedgps_ray.experiment import resolve
+from fedgps_ray.api.settings import Trial, suited_trial
 from fedgps_ray.experiment.tables import parse_setting, put
-from fedgps_ray.spec import ExecutionSpec, TrialSpec, execution_spec
 
 
-def trial(values: dict[str, Any], settings: Sequence[str]) -> tuple[TrialSpec, dict[str, str]]:
-    """Return the spec, and where the .npz files are that it names by content."""
+def trial(values: dict[str, Any], settings: Sequence[str]) -> Trial:
+    """Return the spec of settings; those that are None or missing suit the data set."""
     for setting in settings:
         put(values, *parse_setting(setting))
-    return resolve(values)
-
-
-def execution(**values: Any) -> ExecutionSpec:
-    """Return how trials are to run, on a device that exists."""
-    found = execution_spec(**values)
-    if found.device == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: PyTorch finds no GPU here; use --device auto or cpu")
-    return found
+    return suited_trial(values)

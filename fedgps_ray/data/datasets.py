@@ -5,11 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, assert_never
 
-from numpy.typing import NDArray
-
 from fedgps_ray import loading
 from fedgps_ray.data import generated, own
-from fedgps_ray.data.arrays import Augment, Dataset, Numbers, Treatment, from_arrays
+from fedgps_ray.data.arrays import Array, Augment, Dataset, Numbers, Treatment, from_arrays
 from fedgps_ray.data.specs import (
     DATASETS,
     TORCHVISION,
@@ -140,8 +138,8 @@ def _named(spec: Named, source: Source) -> Dataset:
     assert_never(spec.name)
 
 
-def _read(spec: OwnData, path: Path) -> Mapping[str, NDArray[Any]]:
-    arrays: Mapping[str, NDArray[Any]]
+def _read(spec: OwnData, path: Path) -> Mapping[str, Array]:
+    arrays: Mapping[str, Array]
     match spec:
         case Npz():
             arrays = _reader("npz:read")(path)

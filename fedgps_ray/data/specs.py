@@ -16,6 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from fedgps_ray.data.arrays import Layout, Treatment
 from fedgps_ray.errors import UserError, unknown
+from fedgps_ray.identity import Settings, Table
 from fedgps_ray.references import Code, found_in, give
 
 DATASETS: dict[str, str] = {
@@ -112,7 +113,7 @@ class _Own:
     standardise: bool = True
 
     @model_serializer(mode="wrap")
-    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> Table:
         """Leave out options that are not used, so that a new option changes no trial's id."""
         defaults = {field.name: field.default for field in fields(self)}
         return {
@@ -215,7 +216,7 @@ class Function:
 
 OwnData = Npz | Arrays | Leaf | ImageFolder | HuggingFace
 DatasetSpec = Named | Emnist | Synthetic | OwnData | Function
-KINDS: dict[str, Any] = {
+KINDS: Table = {
     "synthetic": Synthetic,
     "emnist": Emnist,
     "npz": Npz,
@@ -227,7 +228,7 @@ KINDS: dict[str, Any] = {
 OWN = [name for name, kind in KINDS.items() if kind in get_args(OwnData)]
 
 
-def parse(value: str | Mapping[str, Any] | DatasetSpec) -> DatasetSpec:
+def parse(value: str | Settings | DatasetSpec) -> DatasetSpec:
     """Return the spec for a name, or for a table with a name and settings."""
     if isinstance(value, get_args(DatasetSpec)):
         spec: DatasetSpec = value
@@ -262,7 +263,7 @@ def _function_table(table: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "options": {**table.get("options", {}), **own}}
 
 
-def _table(value: Any) -> dict[str, Any]:
+def _table(value: Any) -> Table:
     table = {"name": value} if isinstance(value, str) else value
     if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
         raise UserError(f"a data set is a name, or a table with a name and settings; got {value!r}")
@@ -294,7 +295,7 @@ def _reasons(error: ValidationError) -> str:
     return "; ".join(_reason(item) for item in error.errors())
 
 
-def _reason(item: Mapping[str, Any]) -> str:
+def _reason(item: Settings) -> str:
     place = " ".join(str(part) for part in item["loc"])
     reason = str(item["msg"])
     if item["type"] == "value_error":  # our own words

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedgps_ray.data import datasets
 from fedgps_ray.errors import unknown
-from fedgps_ray.identity import SELECTORS
+from fedgps_ray.identity import SELECTORS, Table
 from fedgps_ray.methods import METHODS, Method
 from fedgps_ray.methods.base import is_method
 from fedgps_ray.methods.outside import kind_of, reimported
@@ -75,7 +75,7 @@ def _holding(reference: str, folders: tuple[Path, ...]) -> Path:
     return (*tried, *folders, Path())[0]
 
 
-def _table(key: str, value: Any) -> dict[str, Any]:
+def _table(key: str, value: object) -> Table:
     return dict(value) if isinstance(value, Mapping) else {SELECTORS[key]: value}
 
 

@@ -1,5 +1,6 @@
-"""Methods from outside the package, watched: their errors are shown as the user's own."""
+"""Methods from outside the package, watched: errors in them are reported in the user's terms."""
 
+import functools
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -32,6 +33,7 @@ class _Guarded:
         return self._watched(member, value) if callable(value) else value
 
     def _watched(self, member: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)  # the mark of a merge that averages stays visible
         def call(*arguments: Any) -> Any:
             try:
                 result = function(*arguments)

@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
 from safetensors.torch import save_file
@@ -56,16 +56,16 @@ def run_with_pool(
     execution: ExecutionSpec,
     worker: Worker,
     pool: Pool,
-    losses: tuple[type[Exception], ...] = (),
+    is_loss: Callable[[Exception], bool] = lambda problem: False,
 ) -> Generator[Event]:
     """Run a trial that is made ready; yield where it starts, then each row.
 
-    losses: exceptions that are no fault of the trial and leave it to be continued.
+    is_loss: says which exceptions are no fault of the trial and leave it to be continued.
     """
     trial = _Trial(store, execution, worker, pool)
     store.open(execution)  # not before: what cannot be made ready leaves no trial behind
     code.keep(store.folder, store.spec.code)
-    yield from trial.run((Stopped, Lost, *losses))
+    yield from trial.run(lambda problem: isinstance(problem, (Stopped, Lost)) or is_loss(problem))
 
 
 def _empty(store: TrialStore) -> None:
@@ -93,7 +93,7 @@ class _Trial:
         self.saved = self.last = Snapshot(0, None, {})
         self.next_save = time.monotonic() + execution.checkpoint_seconds
 
-    def run(self, interruptions: tuple[type[Exception], ...]) -> Iterator[Event]:
+    def run(self, is_interruption: Callable[[Exception], bool]) -> Iterator[Event]:
         """Go from the last checkpoint to the end; what interrupts a trial does not fail it."""
         start, problems = self._start()
         self.saved = self.last = start
@@ -108,11 +108,10 @@ class _Trial:
             self.store.add(stop.row, [])
             self.store.note(diverged=str(stop))
             yield stop.row
-        except interruptions:
-            raise
-        except Exception as failure:  # of whatever kind: the folder has to say how the trial ended
-            status = "failed"
-            self.store.note(error=str(failure) or repr(failure))
+        except Exception as problem:  # of whatever kind: the folder has to say how the trial ended
+            if not is_interruption(problem):
+                status = "failed"
+                self.store.note(error=str(problem) or repr(problem))
             raise
         finally:
             self._end(status)

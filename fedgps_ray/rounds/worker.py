@@ -1,7 +1,7 @@
 """A plain class that does one client's work in one round, evaluates, and answers questions."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,8 +31,8 @@ from fedgps_ray.methods.base import Cohort, Memory, Question, Reply
 from fedgps_ray.models import build, check_takes_tokens, initialise
 from fedgps_ray.rounds.guard import guarded
 from fedgps_ray.spec import TrialSpec
-from fedgps_ray.tensors import Params, all_finite
-from fedgps_ray.training.evaluate import Score, Tally, score, tallies
+from fedgps_ray.tensors import Params, all_finite, norm
+from fedgps_ray.training.evaluate import Outputs, Score, Tally, score, tallies
 from fedgps_ray.training.local import Client, Local
 from fedgps_ray.training.network import Network
 
@@ -58,6 +58,7 @@ class Job(NamedTuple):
     message: Handle
     memory: Handle | None = None
     velocity: Handle | None = None
+    shares: Mapping[str, float] = {}  # by the fields of the upload that are averaged
 
 
 class Asked(NamedTuple):
@@ -195,6 +196,7 @@ class Worker:
             steps=local.steps,
             gradient_evaluations=local.backward_passes,
             finite=all_finite(work.upload),
+            update_norm=_update_norm(work.upload),
             seconds=time.perf_counter() - began,
             worker=self.name,
         )
@@ -215,15 +217,22 @@ class Worker:
 
     def tallies(self, params: Params, numbers: Sequence[int]) -> list[Tally]:
         """Test a model on some batches of the test set."""
-        real = self.setup.data.num_classes if self.spec.eval_logits == "real" else None
+        num_classes = self.setup.data.num_classes
+        real = num_classes if self.spec.eval_logits == "real" else None
         batches = (self._test.batch(number) for number in numbers)
-        return tallies(self.network, self._here(params), batches, real)
+        return tallies(self.network, self._here(params), batches, Outputs(num_classes, real))
 
     def _here(self, value: Any) -> Any:
         """Move all tensors of a value to this worker's device."""
         if self.device.type == "cpu":
             return value
         return moved_to(value, self.device)
+
+
+def _update_norm(upload: object) -> float | None:
+    """Return how far a client moved the weights, if its upload says so."""
+    delta = getattr(upload, "delta", None)
+    return norm(delta) if isinstance(delta, torch.Tensor) else None
 
 
 def moved_to(value: Any, device: torch.device) -> Any:

@@ -33,10 +33,15 @@ class Library:
             self.lies[key] = ray.put(data)
         return [self.lies[key]]
 
+    @ray.method(concurrency_group="control")
+    def ping(self) -> None:
+        """Answer, also while reading: a process that does not is hung."""
+
 
 def start(source: datasets.Source, code: Iterable[Found] = ()) -> tuple[str, Actor]:
     """Start a library on this node and return its name too; after a loss it reads again."""
     name = f"library-{uuid.uuid4().hex}"
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    made: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Library)
+    lasting: Any = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+    made: Any = ray.remote(**lasting, concurrency_groups={"control": 1})(Library)  # type: ignore[call-overload]
     return name, made.options(name=name, scheduling_strategy=here).remote(source, tuple(code))

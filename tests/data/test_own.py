@@ -433,7 +433,7 @@ def test_a_surrogate_set_is_for_images(tmp_path, method):
 
 def test_models_and_augmentation_for_images_say_so(tmp_path):
     path = formats.write_npz(tmp_path / "own.npz", formats.tabular())
-    with refused("model 'cnn' needs images, the data set has examples of shape (4,); choose an"):
+    with refused("model 'cnn' needs images, the data set has examples of shape 4; choose an"):
         run(tmp_path, dataset=str(path), model="cnn", partition="iid")
     with refused("augment crop is for images, the data set holds features"):
         run(tmp_path, dataset=str(path), model="mlp", partition="iid", augment="crop")

@@ -1,17 +1,18 @@
 """methods, datasets, models: what there is."""
 
-import dataclasses
 import json
 import textwrap
 from typing import Any
 
 from rich.padding import Padding
 
+from fedgps_ray.api.listing import facts
 from fedgps_ray.cli.app import out, pairs
 from fedgps_ray.cli.declared import Datasets, Methods, Models
 from fedgps_ray.data.datasets import DATASETS
 from fedgps_ray.experiment.files import named_method
-from fedgps_ray.methods import METHODS, about, title
+from fedgps_ray.identity import Table
+from fedgps_ray.methods import METHODS
 from fedgps_ray.models import MODELS
 from fedgps_ray.references import Code, published
 
@@ -24,7 +25,7 @@ def methods(options: Methods) -> None:
     elif options.names:
         _show_in_full(known)
     else:
-        _show_briefly({name: facts["idea"] for name, facts in known.items()})
+        _show_briefly({name: told["idea"] for name, told in known.items()})
 
 
 def _show_briefly(ideas: dict[str, str]) -> None:
@@ -36,28 +37,20 @@ def _show_briefly(ideas: dict[str, str]) -> None:
     out.print("More about one, with its settings: fedgps-ray methods NAME", highlight=False)
 
 
-def _show_in_full(known: dict[str, dict[str, Any]]) -> None:
-    for name, facts in known.items():
-        lines = {key: _inline(value) for key, value in facts.items() if value}
+def _show_in_full(known: dict[str, Table]) -> None:
+    for name, told in known.items():
+        lines = {key: _inline(value) for key, value in told.items() if value}
         out.print(f"[bold]{name}[/]", highlight=False)
         out.print(Padding(pairs(lines), (0, 0, 1, 2)))
     out.print("M: numbers in the model, C: classes, d: features. Change a default with --set.")
 
 
-def _facts(kind: Any, code: Code | None) -> dict[str, Any]:
+def _facts(kind: Any, code: Code | None) -> Table:
     own = {} if code is None else {"code": f"{code.target}, sha256 {code.sha256}"}
-    return {
-        "title": title(kind),
-        "idea": (kind.__doc__ or "").split("\n")[0],
-        **about(kind)._asdict(),
-        "method": dataclasses.asdict(kind()),
-        "optimizer": dataclasses.asdict(kind.optimizer),
-        "presets": list(kind.presets),
-        **own,
-    }
+    return {**facts(kind), **own}
 
 
-def _inline(value: Any) -> str:
+def _inline(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {item}" for key, item in value.items())
     return ", ".join(value) if isinstance(value, list) else str(value)

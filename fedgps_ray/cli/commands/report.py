@@ -13,8 +13,8 @@ from fedgps_ray.analysis.report.verdict import judge
 from fedgps_ray.analysis.text import one_line
 from fedgps_ray.cli.app import err, out, writing
 from fedgps_ray.cli.declared import Report
-from fedgps_ray.cli.folders import has_results, no_results
 from fedgps_ray.loading import load as load_code
+from fedgps_ray.results.folders import has_results, no_results
 
 
 def report(options: Report) -> None:
@@ -24,7 +24,7 @@ def report(options: Report) -> None:
         return
     folders = options.folders or []
     for folder in folders:
-        if not has_results(folder):
+        if not (options.follow or has_results(folder)):
             raise no_results(folder)
     where = options.target or folders[0] / "report"
     with err.status("reading results") as status:

@@ -6,10 +6,10 @@ from typing import Any
 from fedgps_ray.cli.app import say
 from fedgps_ray.cli.commands.trials import run_and_show
 from fedgps_ray.cli.declared import Resume
-from fedgps_ray.cli.folders import no_results
 from fedgps_ray.cli.options import use_token
 from fedgps_ray.loading import load
 from fedgps_ray.results.code import admit
+from fedgps_ray.results.folders import no_results
 from fedgps_ray.results.read import read_experiment, read_trial, trial_folders
 from fedgps_ray.results.schema import ENDED
 from fedgps_ray.results.store import spec_of

@@ -11,11 +11,14 @@ from fedgps_ray.results.schema import ENDED
 
 METHODS_FOLDER = Path(fedgps_ray.__file__).with_name("methods")
 TRIALS_LOOKED_AT = 100
+SMALL, SMALL_MODELS = ("digits", "synthetic"), ("mlp",)  # what a client trains on in milliseconds
+BRIEF_TURNS = 1000  # of clients
+USUAL_ROUNDS = 50
 
 
 def run(options: Run) -> None:
     """Run one trial."""
-    if options.actors != "0" and _will_train(options):
+    if options.actors != "0" and _will_train(options) and not _may_be_brief(options):
         load("fedgps_ray.cluster.session:start_early")(options.address)
     load("fedgps_ray.cli.commands.trials:run")(options)
 
@@ -32,6 +35,13 @@ def _exists(name: str) -> bool:
     """Say whether a name is that of a file, or of something in a Python file."""
     place = name.rpartition(":")[0] if ".py:" in name else name
     return Path(place).is_file()
+
+
+def _may_be_brief(options: Run) -> bool:
+    """Guess whether the trial will stay in this process; wrong costs time only."""
+    small = options.dataset in SMALL and options.model in SMALL_MODELS
+    turns = (options.rounds or USUAL_ROUNDS) * options.clients * options.sampling_rate
+    return options.actors in (None, "auto") and small and turns < BRIEF_TURNS
 
 
 def _may_have_ended(options: Run) -> bool:

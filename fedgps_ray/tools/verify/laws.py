@@ -17,7 +17,9 @@ import torch
 from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.data.partition import class_counts
 from fedgps_ray.loading import load
+from fedgps_ray.methods.averages import Replies
 from fedgps_ray.methods.base import Method, Reply, Turn
+from fedgps_ray.rounds.collect import Sums, collected, join, take_out
 from fedgps_ray.rounds.loop import Finished, Snapshot, run
 from fedgps_ray.rounds.packing import pack, unpack
 from fedgps_ray.rounds.pool import NOTHING, InProcess, Kept
@@ -111,13 +113,20 @@ class Team(InProcess):
         super().__init__(workers[0])
         self.workers = workers
 
-    def start(self, jobs: Sequence[Job]) -> Callable[[], list[Reply]]:
-        """Return the function that does the work, in the reverse order."""
+    def start(self, jobs: Sequence[Job]) -> Callable[[], Replies]:
+        """Return the function that does the work, last job first; each worker has its own sums."""
 
-        def results() -> list[Reply]:
-            turns = itertools.cycle(reversed(self.workers))
-            pairs = list(zip(reversed(jobs), turns, strict=False))
-            return [worker.work(_sent(job)) for job, worker in pairs][::-1]
+        def results() -> Replies:
+            own: list[Sums] = [{} for _ in self.workers]
+            turns = itertools.cycle(reversed(list(zip(self.workers, own, strict=True))))
+            replies = [
+                take_out(worker.work(_sent(job)), job.shares, sums)
+                for job, (worker, sums) in zip(reversed(jobs), turns, strict=False)
+            ]
+            total: Sums = {}
+            for sums in own:
+                join(total, sums)
+            return collected(jobs, replies[::-1], total)
 
         return results
 
