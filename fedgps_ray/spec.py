@@ -74,16 +74,12 @@ def _table(key: str, value: str | Mapping[str, Any]) -> dict[str, Any]:
 def _parse_method(value: Any) -> Method:
     """Make a method from its name or from a table with its name, a preset and options."""
     if is_method(value):
-        return value if _is_known(type(value)) else outside.reimported(value)
+        return value
     chosen = _chosen(value)
     options = {**chosen.preset.get("method", {}), **chosen.options}
     if chosen.name in METHODS:
         return chosen.kind(**options)
     return outside.make(chosen.kind, chosen.name, options)
-
-
-def _is_known(kind: type) -> bool:
-    return kind in METHODS.values() or found_of(kind) is not None
 
 
 class _Chosen(NamedTuple):

@@ -190,7 +190,7 @@ class ServerActor:
 
         Nothing of an earlier trial is used but the client actors, which are set up again.
         """
-        spec = received(settings.spec, settings.code)
+        spec = received(settings.spec, settings.code.found)
         execution = ExecutionSpec(**settings.execution)
         self.dispatcher, self.is_running = None, True
         try:

@@ -22,7 +22,7 @@ from fedgps_ray.cluster.session import Actor, Reference
 from fedgps_ray.errors import ClientFailed, Lost, Stopped, UserError
 from fedgps_ray.events import Event, Status
 from fedgps_ray.loading import load
-from fedgps_ray.references import Found
+from fedgps_ray.references import Bundle
 
 if TYPE_CHECKING:
     from fedgps_ray.spec import ExecutionSpec, TrialSpec
@@ -35,7 +35,7 @@ class TrialSettings(NamedTuple):
     execution: dict[str, Any]
     start_over: bool = False
     policy: RetryPolicy = POLICY
-    code: tuple[Found, ...] = ()  # from outside the package, as text
+    code: Bundle = Bundle()  # from outside the package, as text
 
 
 def settings_of(
@@ -47,7 +47,7 @@ def settings_of(
     """Return what a server needs to carry out a trial."""
     patient = policy.with_hang(execution.hang_seconds)
     settings = spec.model_dump(mode="json")
-    return TrialSettings(settings, execution.anywhere(), start_over, patient, spec.code)
+    return TrialSettings(settings, execution.anywhere(), start_over, patient, Bundle(spec.code))
 
 
 class Host:

@@ -8,7 +8,8 @@ from fedgps_ray.data import datasets
 from fedgps_ray.errors import unknown
 from fedgps_ray.identity import SELECTORS, Table
 from fedgps_ray.methods import METHODS, Method
-from fedgps_ray.methods.outside import kind_of
+from fedgps_ray.methods.base import is_method
+from fedgps_ray.methods.outside import kind_of, reimported
 from fedgps_ray.models import MODELS
 from fedgps_ray.references import Code, Kind, entry_file, give, is_reference, published, read
 from fedgps_ray.spec import TrialSpec, trial_spec
@@ -26,6 +27,9 @@ def resolve(values: Mapping[str, Any], *folders: Path) -> tuple[TrialSpec, dict[
     A relative path is looked for in the folders in turn, by default in the current one.
     """
     values, files = dict(values), dict[str, str]()
+    method = values.get("method")
+    if is_method(method) and type(method) not in METHODS.values():
+        values["method"] = reimported(method)
     for kind in KNOWN:
         values, files = _with_code(kind, values, files, folders)
     for key in ("dataset", "surrogate"):

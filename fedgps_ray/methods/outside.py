@@ -9,7 +9,7 @@ from pydantic.dataclasses import is_pydantic_dataclass
 
 from fedgps_ray.errors import UserError, unknown
 from fedgps_ray.methods.base import Method, missing
-from fedgps_ray.references import Code, found_in, give, given
+from fedgps_ray.references import Code, found_in, found_of, give, given
 from fedgps_ray.references.failures import failed
 
 RESERVED = ("name", "code", "preset")
@@ -45,8 +45,7 @@ def _check(kind: Any, name: str) -> None:
 
 
 def _is_frozen(kind: Any) -> bool:
-    own = "__dataclass_params__" in vars(kind)
-    return own and bool(kind.__dataclass_params__.frozen)
+    return bool(kind.__dataclass_params__.frozen)
 
 
 def make(kind: type[Method], name: str, options: Mapping[str, Any]) -> Method:
@@ -81,6 +80,8 @@ def _value(hint: Any, key: str, value: Any) -> Any:
 
 def reimported(method: Method) -> Method:
     """Return a method of a class of the user's as other processes have it: from its source."""
+    if found_of(type(method)) is not None:
+        return method
     kind = kind_of(give(found_in(type(method), "method")))
     fields = [field.name for field in dataclasses.fields(kind) if field.init]
     return kind(**{name: getattr(method, name) for name in fields})

@@ -58,6 +58,13 @@ class Found(NamedTuple):
     sources: dict[str, str]
 
 
+@dataclass(frozen=True)
+class Bundle:
+    """All code of a trial on its way to another process; Tune would look into a plain tuple."""
+
+    found: tuple[Found, ...] = ()
+
+
 def digest(entry: str, sources: Mapping[str, str]) -> str:
     """Return the hash of a file and of all that it imports from beside it."""
     text = json.dumps([entry, sorted(sources.items())])

@@ -296,18 +296,20 @@ def inputs_stay(spec: TrialSpec) -> str:
 def keeps_nothing(spec: TrialSpec) -> str:
     """A method's object is the same after the trial as before it."""
     spec = _copied(spec)
-    before, of_class = copy.deepcopy(_own(spec.method)), _own(type(spec.method))
+    before = copy.deepcopy(_own(spec.method))
     played_with = Worker(prepare(spec, NO_SOURCE))
     state = spec.method.init(played_with.initial(), played_with.cohort())
     list(run(spec, played_with.cohort(), InProcess(played_with), Snapshot(0, state, {})))
     after = _own(spec.method)
     changed = [key for key in {**before, **after} if not _equal(before, after, key)]
-    changed += [key for key in _own(type(spec.method)) if key not in of_class]
     return f"self.{changed[0]} was changed" if changed else ""
 
 
-def _own(value: object) -> dict[str, Any]:
-    return dict(vars(value)) if hasattr(value, "__dict__") else {}
+def _own(method: object) -> dict[str, Any]:
+    """Return what an object holds, and what its class holds that can change."""
+    of_class = {k: v for k, v in vars(type(method)).items() if isinstance(v, list | dict | set)}
+    shared = {k: v for k, v in of_class.items() if not k.startswith("__")}
+    return {**shared, **getattr(method, "__dict__", {})}
 
 
 def _equal(before: Mapping[str, Any], after: Mapping[str, Any], key: str) -> bool:
