@@ -53,7 +53,7 @@ hang_seconds = 10
 ROUNDS = 60
 STOP_SHARE = 0.3  # of the blows: stopped instead of killed
 STOPPED_SECONDS = 5.0  # a driver that was stopped goes on after that
-PAUSE_SECONDS = (1.0, 6.0)  # between two blows
+PAUSE_SECONDS = (1.0, 8.0)  # between two blows, times the machine's slowness
 POLL_SECONDS = 0.25
 END_SECONDS = 900.0  # a wave that takes longer hangs
 
@@ -153,7 +153,8 @@ class Chaos:
                 self._strike(driver.pid)
 
     def _pause(self) -> float:
-        return self.rng.uniform(*PAUSE_SECONDS)
+        """Return when to strike next: so that trials get somewhere in between, also when busy."""
+        return self.rng.uniform(*PAUSE_SECONDS) * POLICY.pace().slowness
 
     def _alive(self, driver: int) -> dict[str, set[int]]:
         """Return the processes that may be attacked, by kind."""
