@@ -26,8 +26,8 @@ RUNS = {  # what stands in for parts of the commands, so that each takes seconds
     "my_study.toml": "experiments/quickstart.toml",
 }
 NEED_MORE = re.compile(  # a cluster, a name of the reader's, or minutes
-    r"^(sweep(?!.*--dry-run)|paper run|bench|soak|doctor|resume)|[A-Z]{3,}|--address|--actors 2"
-    r"|gpus"
+    r"^(sweep(?!.*--dry-run)|paper run|bench|soak|chaos|doctor|resume)|[A-Z]{3,}"
+    r"|--address|--actors 2|gpus"
     r"|^(run|report|verify|watch|status)$"
 )
 

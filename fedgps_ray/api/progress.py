@@ -58,7 +58,7 @@ class Picture:
         scores = fit(self.said, width - len(curve) - len(GAP)) if curve else fit(self.said, width)
         second = f"{scores}{GAP}{curve}" if curve else scores
         for line in (self._bar(width), Text(second), Text(fit(self.doing, width), "dim")):
-            line.no_wrap = True
+            line.no_wrap, line.end = True, ""
             yield plain(line) if options.ascii_only else line
             yield Text("\n", end="")
 
@@ -101,6 +101,7 @@ class Follower:
     def _row(self, row: Row) -> None:
         said = self.picture.pace.line(row)
         self.picture.done = row["round"]
+        self.picture.doing = "training"
         self.picture.said = said.rpartition(GAP)[0] or said  # the time left stands beside the bar
         if not self.console.is_terminal:
             self._say(f"{self.label}  round {row['round']}/{self.rounds}  {said}")

@@ -16,9 +16,10 @@ DISCARDING = ("--restart", "--anew")
 BEGAN, ENVIRONMENT = time.monotonic(), dict(os.environ)  # before Ray adds to it
 
 
-def survive(folder: Path) -> None:
+def survive(folder: Path, address: str | None) -> None:
     """Go on after the loss of Ray: with a new one, or on a joined cluster by the user's hand."""
-    again = f"fedgps-ray resume {shlex.quote(str(folder))}"
+    there = "" if address is None else f" --address {shlex.quote(address)}"
+    again = f"fedgps-ray resume {shlex.quote(str(folder))}{there}"
     load("fedgps_ray.cluster.session:answer_losses")(
         lambda loss: _answer(loss.what, loss.is_own, again)
     )
@@ -27,7 +28,7 @@ def survive(folder: Path) -> None:
 def _answer(what: str, is_own: bool, again: str) -> None:
     err.show_cursor(True)
     if not is_own:
-        leave(f"{what}; once the cluster is back, continue with: {again} --address ADDRESS")
+        leave(f"{what}; once the cluster is back, continue with: {again}")
     starts = int(ENVIRONMENT.get(STARTS, "0"))
     seconds = time.monotonic() - BEGAN
     policy = load("fedgps_ray.cluster.policy:POLICY")

@@ -145,7 +145,10 @@ class Sweep(Launch):
 @command("watch", "watch:watch", "watch runs/quickstart")
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """Show a run or sweep live from another terminal, also after it has ended; Ctrl-C leaves."""
+    """Show a run or sweep live from another terminal, also after it has ended.
+
+    Keys: q leaves, j/k or arrows scroll, / filters, s sorts, t lists the trials, f the failures.
+    """
 
     folder: ResultsFolder
     once: Annotated[bool, typer.Option("--once", help="Show it once and exit.")] = False

@@ -5,6 +5,7 @@ Read by hand: five keys need no framework for whole applications, and `watch` st
 
 import contextlib
 import os
+import re
 import select
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +16,8 @@ try:
 except ImportError:  # a system without terminals of this kind: no keys
     termios = tty = None  # type: ignore[assignment]
 
-LONGEST = 16  # bytes of an escape sequence
+MOST = 1024  # bytes read at once
+SEQUENCE = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]|.", re.DOTALL)
 ARROWS = {
     "\x1b[A": "up",
     "\x1b[B": "down",
@@ -43,15 +45,21 @@ def pressed() -> Iterator[Wait]:
     """Give a function that waits for a key for some seconds; the terminal is put back later."""
     handle = sys.stdin.fileno()
     before = termios.tcgetattr(handle)
-    tty.setcbreak(handle)
+    tty.setcbreak(handle, termios.TCSADRAIN)  # keeps what was typed already
+    waiting: list[str] = []  # keys that came together with another
     try:
-        yield lambda seconds: _key(handle, seconds)
+        yield lambda seconds: _key(handle, seconds, waiting)
     finally:
         termios.tcsetattr(handle, termios.TCSADRAIN, before)
 
 
-def _key(handle: int, seconds: float) -> str | None:
-    if not select.select([handle], [], [], max(0.0, seconds))[0]:
-        return None
-    told = os.read(handle, LONGEST).decode(errors="ignore")
-    return ARROWS.get(told, told[:1] if told[:1] != "\x1b" or len(told) == 1 else None)
+def _key(handle: int, seconds: float, waiting: list[str]) -> str | None:
+    if not waiting and select.select([handle], [], [], max(0.0, seconds))[0]:
+        waiting += split(os.read(handle, MOST).decode(errors="ignore"))
+    return waiting.pop(0) if waiting else None
+
+
+def split(told: str) -> list[str]:
+    """Return the keys in what a terminal sent: characters, and names for escape sequences."""
+    found = SEQUENCE.findall(told)
+    return [ARROWS.get(key, key) for key in found if len(key) == 1 or key in ARROWS]

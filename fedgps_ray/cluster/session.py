@@ -19,7 +19,7 @@ from ray.actor import ActorHandle
 
 from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.cluster.reaper import Reaper, kill_all
-from fedgps_ray.cluster.watch import Watch
+from fedgps_ray.cluster.watch import watch
 from fedgps_ray.errors import UserError
 
 if TYPE_CHECKING:  # Ray starts while the importing of PyTorch is still going on
@@ -34,6 +34,8 @@ QUIET = {
 Actor = ActorHandle[Any]
 Reference = ray.ObjectRef[Any]
 _PRINT = ray._private.worker.print_to_stdstream
+
+_ENDING = threading.Event()  # processes die because the user has stopped: not to be told
 
 # Ray's processes end with the thread that started them, so that thread stays.
 _BACKGROUND = ThreadPoolExecutor(1)
@@ -94,11 +96,11 @@ def connected(address: str | None) -> Iterator[None]:
         else:
             start(address)
     is_own = address is None
-    watch = Watch(is_own, lambda what: _lost(Loss(what, is_own)))
+    watched = watch(is_own, lambda what: _lost(Loss(what, is_own)))
     try:
         yield
     finally:
-        watch.close()
+        watched.close()
         stop()
 
 
@@ -112,6 +114,7 @@ def stop() -> None:
 def start(address: str | None) -> None:
     """Start Ray without dashboard, statistics and chatter, its ports guarded by a token."""
     os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
+    _ENDING.clear()
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     # Ray prints notices about dead processes whatever its settings; stdout may be JSON for a script
     ray._private.worker.print_to_stdstream = _print_to_stderr
@@ -163,8 +166,15 @@ def own_answer_to_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, ours)
 
 
+def expect_deaths() -> None:
+    """Print no notices about dead processes any more, until Ray is started again."""
+    _ENDING.set()
+
+
 def _print_to_stderr(data: dict[str, Any], ignore_prefix: bool) -> None:
-    _PRINT({**data, "is_err": True}, ignore_prefix)
+    ours = any(str(line).startswith("Raylet is terminated") for line in data.get("lines", []))
+    if not (ours or _ENDING.is_set()):  # we notice that one and report it ourselves
+        _PRINT({**data, "is_err": True}, ignore_prefix)
 
 
 def _guard_token() -> None:

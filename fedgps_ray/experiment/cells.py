@@ -41,7 +41,7 @@ class Experiment(NamedTuple):
     description: str
     cells: tuple[GridCell, ...]
     files: dict[str, str]  # content hash -> path of the .npz files that the specs name
-    execution: dict[str, Any]  # actors, client_cpus, client_gpus, checkpoint_seconds, as given
+    execution: dict[str, Any]  # actors, client_cpus, client_gpus, checkpoint_seconds, hang_seconds
     search: Search | None
 
 

@@ -16,7 +16,7 @@ from fedgps_ray.spec import execution_spec
 PATHS = ("dataset", "dataset.name", "dataset.file", "surrogate", "surrogate.kind")
 TEXTS = ("name", "title", "description")
 TABLES = ("base", "grid", "methods", "execution", "search")
-EXECUTION = ("actors", "client_cpus", "client_gpus", "checkpoint_seconds")
+EXECUTION = ("actors", "client_cpus", "client_gpus", "checkpoint_seconds", "hang_seconds")
 
 
 class Document(NamedTuple):

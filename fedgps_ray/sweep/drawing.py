@@ -13,7 +13,7 @@ GAP = "  "
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")  # what a file says is not to steer the terminal
 # for terminals that know ASCII only; the levels of a sparkline become digits
 PLAIN = str.maketrans(
-    {FULL: "=", EMPTY: "-", MORE: ">", **dict(zip(LEVELS, "12345678", strict=True))}
+    {FULL: "=", EMPTY: "-", MORE: ">", "±": "~", **dict(zip(LEVELS, "12345678", strict=True))}
 )
 
 

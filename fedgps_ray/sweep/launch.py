@@ -27,7 +27,7 @@ from fedgps_ray.results.schema import STOPPED
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep import library
 from fedgps_ray.sweep.plan import Stopping
-from fedgps_ray.sweep.pulse import Pulse
+from fedgps_ray.sweep.pulse import Pulse, identity
 from fedgps_ray.sweep.tracker import CURRENT, Callbacks, Tracker
 from fedgps_ray.sweep.trainable import SweepTrial, bundles
 
@@ -128,9 +128,16 @@ def _cell(spec: TrialSpec, execution: ExecutionSpec, actors: int, library_name: 
 
 def _fit_or_lose(cells: list[Config], way: Way, tracker: Tracker) -> None:
     """Let Tune work; where it gives up, all trials that have not ended are lost."""
+    folder = tracker.ledger.folder
+    home = identity(folder)
     try:
         _fit(cells, way, tracker)
     except (RuntimeError, TuneError) as problem:  # a trial's own process was killed for its memory
+        if identity(folder) != home:
+            raise UserError(
+                f"{folder} was moved or deleted while the sweep ran; to continue where it is now:"
+                " fedgps-ray resume DIR"
+            ) from None
         tracker.tell(f"Tune gave up: {str(problem).splitlines()[0]}")
         tracker.state.running.clear()
         left = {spec.trial_id for spec in tracker.ledger.to_do()}
@@ -140,6 +147,7 @@ def _fit_or_lose(cells: list[Config], way: Way, tracker: Tracker) -> None:
 def _fit(cells: list[Config], way: Way, tracker: Tracker) -> None:
     os.environ.update(QUIET)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    pulse = Pulse(tracker.execution.hang_seconds, tracker.ledger.folder)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, _watched(tracker):
         tuner = tune.Tuner(
             tune.with_resources(SweepTrial, bundles),
@@ -154,7 +162,7 @@ def _fit(cells: list[Config], way: Way, tracker: Tracker) -> None:
             run_config=tune.RunConfig(
                 name="tune",
                 storage_path=folder,
-                callbacks=[Callbacks(), Pulse(tracker.execution.hang_seconds)],
+                callbacks=[Callbacks(), pulse],
                 failure_config=tune.FailureConfig(max_failures=POLICY.max_trial_deaths),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 verbose=0,
@@ -187,6 +195,7 @@ def _watched(tracker: Tracker) -> Iterator[None]:
         if tracker.is_stopping:
             raise KeyboardInterrupt
         tracker.is_stopping = True
+        session.expect_deaths()
         os.kill(os.getpid(), signal.SIGUSR1)
 
     before = {number: signal.signal(number, stop) for number in STOPPING}

@@ -140,13 +140,22 @@ def _from_trials(folder: Path, infos: Mapping[Path, dict[str, Any]]) -> State:
 def single_records(infos: Mapping[Path, dict[str, Any]]) -> dict[str, Record]:
     """Return the trials of a folder without an experiment; what differs tells them apart."""
     found = {trial: info["columns"] for trial, info in infos.items()}
-    differ = [key for key in TOLD_APART if len({str(each[key]) for each in found.values()}) > 1]
+    differ = [key for key in TOLD_APART if _differs(key, list(found.values()))]
     records = {}
     for trial, each in found.items():
         own = {key: str(each[key]) for key in differ if each[key] is not None}
         record = planned(each, Label(each["method"], own))
         records[each["trial_id"]] = told(record, infos[trial])
     return records
+
+
+def _differs(key: str, trials: Sequence[Mapping[str, Any]]) -> bool:
+    """Say whether trials differ in a column; a learning rate that comes with a method does not."""
+    of_method = key == "lr"
+    seen: dict[str, set[str]] = {}
+    for each in trials:
+        seen.setdefault(each["method"] if of_method else "", set()).add(str(each[key]))
+    return any(len(values) > 1 for values in seen.values())
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

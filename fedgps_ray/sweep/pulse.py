@@ -1,7 +1,8 @@
-"""Ends trials whose own process hangs: Tune itself would wait for them for ever."""
+"""Ends trials whose own process hangs, for which Tune would wait for ever; watches the folder."""
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -12,11 +13,21 @@ from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.sweep.tracker import CURRENT
 
 
+def identity(folder: Path) -> tuple[int, int] | None:
+    """Return what stays the same when a folder is renamed, and None if there is no such folder."""
+    try:
+        facts = folder.stat()
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino
+
+
 class Pulse(tune.Callback):
     """Notes when each trial was last heard of; a running one tells something every second."""
 
-    def __init__(self, hang_seconds: float) -> None:
+    def __init__(self, hang_seconds: float, folder: Path) -> None:
         self.limit = max(hang_seconds, POLICY.trial_silence_seconds)
+        self.folder, self.home = folder, identity(folder)
         self.heard: dict[str, float] = {}
         self.last = time.monotonic()
 
@@ -34,6 +45,8 @@ class Pulse(tune.Callback):
 
     def on_step_end(self, iteration: int, trials: list[Trial], **_: object) -> None:
         """Kill the process of each trial that is silent: Tune starts it again."""
+        if identity(self.folder) != self.home:
+            raise RuntimeError(f"{self.folder} was moved or deleted")
         slowness = POLICY.pace().slowness
         for trial in self.silent(trials, time.monotonic(), slowness):
             self._hear(trial)

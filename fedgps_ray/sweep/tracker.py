@@ -1,5 +1,6 @@
 """Tune's callbacks to the state of a sweep: what runs, what ended how, what went wrong."""
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -54,6 +55,8 @@ class Tracker:
 
     def begun(self, trial_id: str) -> None:
         """Note that a trial starts, for the first time or again after a failure."""
+        if self.is_stopping:  # Tune starts what was cut off; nobody waits for it
+            return
         before = self.state.running.get(trial_id)
         if before is not None:
             self._begun_again(before)
@@ -70,9 +73,7 @@ class Tracker:
         self.tell(f"{self._label(trial_id)} {begins}")
 
     def _begun_again(self, trial: Running) -> None:
-        """Note that a trial's own process was replaced, unless the user stops it."""
-        if self.is_stopping:
-            return
+        """Note that a trial's own process was replaced."""
         trial.what = "starting again"
         self.state.restarts += 1
         self.tell(f"{self._label(trial.trial_id)} starts again from its checkpoint")
@@ -169,7 +170,7 @@ class Tracker:
             self.state.count_rounds(time.time())
         if now - self.saved > SAVE_SECONDS:
             self.saved = now
-            self.state.save(self.ledger.folder)
+            self._save()
 
     def _nodes(self) -> list[dict[str, Any]]:
         """Return what the nodes have and use, and how busy this machine is."""
@@ -181,7 +182,12 @@ class Tracker:
         """Note that this launch is over."""
         self.state.running.clear()
         self.state.ended = time.time()
-        self.state.save(self.ledger.folder)
+        self._save()
+
+    def _save(self) -> None:
+        """Write live.json, if possible: on a full disk whoever writes results says so."""
+        with contextlib.suppress(OSError):
+            self.state.save(self.ledger.folder)
 
     def _end(self, trial_id: str) -> None:
         trial = self.state.running.pop(trial_id, None)

@@ -73,19 +73,18 @@ class Section:
     rows: Sequence[Sequence[str]]
     least: int  # rows that it gets where there is little room
     top: int = 0
-    name: str = "rows"
 
     def lines(self, width: int, room: int) -> list[Text]:
         """Return a heading and as many rows as there is room for."""
         whole = len(self.rows)
         if room <= 0 or not whole:
             return []
-        shown = whole if whole <= room else max(1, room - 1)
+        shown = min(whole, room)
         first = max(0, min(self.top, whole - shown))
         lines = table(self.columns, self.rows[first : first + shown], width)
-        if shown < whole:
-            rest = f"{self.name} {first + 1} to {first + shown} of {whole}"
-            lines.append(Text(rest, "dim", no_wrap=True, end=""))
+        note = f"{GAP}{first + 1} to {first + shown} of {whole}"
+        if shown < whole and lines[0].cell_len + len(note) <= width:
+            lines[0].append(note, "dim")
         return lines
 
 
@@ -122,7 +121,8 @@ class Picture:
     def _body(self, width: int, room: int, is_small: bool, limited: bool) -> Iterator[Text]:
         """Yield the sections of the page, each with its share of the room."""
         sections = self._sections(is_small)
-        loose = _loose(self.state, self.is_driven, width, is_small)
+        is_overview = self.look.page == PAGES[0]
+        loose = _loose(self.state, self.is_driven, width, is_small) if is_overview else []
         gaps = 0 if is_small else len(sections) + len(loose) - 1
         free = room - gaps - sum(len(lines) for lines in loose)
         rooms = shares([len(s.rows) for s in sections], [s.least for s in sections], free)
@@ -139,16 +139,16 @@ class Picture:
         state, look = self.state, self.look
         failures = _failures(state, look.wanted)
         if look.page == "failures":
-            return [Section(FAILURES, failures or [("none", "", "")], 1, look.top, "failures")]
+            return [Section(FAILURES, failures or [("none", "", "")], 1, look.top)]
         if look.page == "trials":
             rows = [_trial(k, r) for k, r in _ordered(state.records, look) if _is_in(k, r, look)]
-            return [Section(TRIALS, rows, 1, look.top, "trials")]
+            return [Section(TRIALS, rows, 1, look.top)]
         board = [_standing(standing) for standing in _standings(state, look)]
         running = [_running(trial) for trial in state.running.values()]
         return [
             Section(BOARD, board, 4, look.top),
-            Section(RUNNING, running, 3 if is_small else 8, 0, "running"),
-            Section(FAILURES, failures, 2 if is_small else 3, 0, "failures"),
+            Section(RUNNING, running, 3 if is_small else 8),
+            Section(FAILURES, failures, 2 if is_small else 3),
         ]
 
 
@@ -159,7 +159,8 @@ def view(state: State, is_driven: bool = True, look: Look | None = None) -> Pict
 
 def plain(line: Text) -> Text:
     """Return a line for a terminal that knows ASCII only."""
-    return Text(line.plain.translate(PLAIN), no_wrap=True, end="")
+    known = line.plain.translate(PLAIN).encode("ascii", "replace").decode()
+    return Text(known, no_wrap=True, end="")
 
 
 def shares(sizes: Sequence[int], least: Sequence[int], free: int) -> list[int]:
@@ -226,7 +227,8 @@ def _rates(state: State, now: float) -> str:
     told = [] if hourly is None else [f"{hourly:.0f} trials per hour"]
     if pace is not None and state.ended is None:
         told.append(f"{pace:.1f} rounds per second")
-    told += [f"{state.restarts} restarts"] if state.restarts else []
+    if told or state.restarts:
+        told.append(f"{state.restarts} restart{'' if state.restarts == 1 else 's'}")
     return ", ".join(told)
 
 
@@ -321,13 +323,10 @@ def _failures(state: State, wanted: str) -> list[tuple[str, ...]]:
 
 def _loose(state: State, is_driven: bool, width: int, is_small: bool) -> list[list[Text]]:
     """Return the nodes and the last events."""
-    nodes = state.nodes[: 1 if is_small else 4] if is_driven else []
-    rest = len(state.nodes) - len(nodes)
-    told = [fit(_node(node), width) for node in nodes]
-    if told and rest:
-        more = f"{GAP}and {rest} more nodes"
-        told[-1] = fit(told[-1], width - len(more)) + more
-    lines = [Text(text, "dim", no_wrap=True, end="") for text in told]
+    nodes = state.nodes if is_driven else []
+    if len(nodes) > (1 if is_small else 4):
+        nodes = [_together(nodes)]
+    lines = [Text(fit(_node(node), width), "dim", no_wrap=True, end="") for node in nodes]
     events = [_event(when, text, width) for when, text in state.events[-(3 if is_small else 6) :]]
     return [block for block in (lines, events) if block]
 
@@ -337,11 +336,28 @@ def _node(node: dict[str, Any]) -> str:
     if node["GPU"]:
         told.append(f"GPU {node['GPU_used']:g}/{node['GPU']:g}")
     if node.get("busy") is not None:
-        told.append(f"cores {100 * node['busy']:.0f} % busy")
+        told.append(f"{100 * node['busy']:.0f} % busy")
     for name, title in (("memory", "memory"), ("object_store_memory", "object store")):
         if node.get(name):
-            told.append(f"{title} {node[f'{name}_used'] / 1e9:.1f}/{node[name] / 1e9:.1f} GB")
+            told.append(f"{title} {_number(node[f'{name}_used'])}/{_number(node[name])} GB")
     return f"{node['name']}: {', '.join(told)}"
+
+
+def _number(num_bytes: float) -> str:
+    billions = num_bytes / 1e9
+    return f"{billions:.0f}" if billions >= 10 else f"{billions:.1f}"
+
+
+def _together(nodes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return many nodes as one: what they have and use in sum."""
+    kinds = ("CPU", "GPU", "memory", "object_store_memory")
+    names = [name for kind in kinds for name in (kind, f"{kind}_used")]
+    busy = [node["busy"] for node in nodes if node.get("busy") is not None]
+    return {
+        "name": f"{len(nodes)} nodes",
+        "busy": sum(busy) / len(busy) if len(busy) == len(nodes) else None,
+        **{name: sum(node.get(name, 0.0) for node in nodes) for name in names},
+    }
 
 
 def _event(when: float, text: str, width: int) -> Text:

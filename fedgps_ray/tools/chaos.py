@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -112,11 +113,11 @@ class Chaos:
         file.write_text(EXPERIMENT.format(rounds=ROUNDS, first=first, second=second))
         self.notify(f"wave {number + 1}: an undisturbed run in one process")
         expected = undisturbed(file, self.folder / f"alone-{number}")
-        runs, deadline = self.folder / f"runs-{number}", time.monotonic() + END_SECONDS
+        runs, deadline = self.folder / f"runs-{number}", time.monotonic() + _end_seconds()
         command = ["sweep", str(file), "--out", str(runs)]
         while not _has_ended(runs, len(expected)):
             if time.monotonic() > deadline:
-                self.left_over.append(f"wave {number + 1} did not end in {END_SECONDS:g} s")
+                self.left_over.append(f"wave {number + 1} did not end")
                 break
             self._sweep(command, deadline)
             if (runs / "experiment.json").exists():
@@ -140,6 +141,7 @@ class Chaos:
             driver.kill()
             driver.wait()
             self._bury()
+            self._look({})
 
     def _attack(self, driver: "subprocess.Popen[bytes]", deadline: float) -> None:
         following = time.monotonic() + self._pause()
@@ -149,7 +151,6 @@ class Chaos:
             if time.monotonic() > following and len(self.blows) < self.kills:
                 following = time.monotonic() + self._pause()
                 self._strike(driver.pid)
-        self._look({})
 
     def _pause(self) -> float:
         return self.rng.uniform(*PAUSE_SECONDS)
@@ -198,19 +199,28 @@ class Chaos:
         kill_all(self.sessions)
 
 
+def _end_seconds() -> float:
+    return END_SECONDS * POLICY.pace().slowness
+
+
 def chaos(kills: int, seed: int, notify: Callable[[str], None]) -> Verdict:
     """Attack sweeps until there were enough blows, and compare all hashes."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder:
-        state = Chaos(Path(folder), kills, random.Random(seed), notify)
-        expected: dict[str, str] = {}
-        ends: dict[str, str] = {}
-        number = 0
-        while len(state.blows) < kills and not state.left_over:
-            for known, more in zip((expected, ends), state.wave(number), strict=True):
-                known |= more
-            number += 1
-    return _verdict(state, expected, ends, time.monotonic() - began)
+    folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+    state = Chaos(folder, kills, random.Random(seed), notify)
+    expected: dict[str, str] = {}
+    ends: dict[str, str] = {}
+    number = 0
+    while len(state.blows) < kills and not state.left_over:
+        for known, more in zip((expected, ends), state.wave(number), strict=True):
+            known |= more
+        number += 1
+    verdict = _verdict(state, expected, ends, time.monotonic() - began)
+    if verdict.holds:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        notify(f"what the sweeps said: {folder / 'log.txt'}")
+    return verdict
 
 
 def _verdict(

@@ -139,6 +139,8 @@ def _info(made: Made) -> Row:
         "identity": spec.identity,
         "spec": spec.model_dump(mode="json"),
         "execution": {},
+        "versions": {},
+        "machine": {},
         "summary": summary(made.rows),
         **({"error": "client 2 failed in round 4: a made-up reason"} if failed else {}),
     }

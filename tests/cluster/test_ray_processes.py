@@ -275,6 +275,8 @@ def test_sweep_ends_with_the_same_hashes_whatever_was_killed(
         (run.process.kill if victim == "driver" else run.process.terminate)()
         _, errors = run.process.communicate(timeout=patient(60))
         assert run.process.returncode == (-signal.SIGKILL if victim == "driver" else 130), errors
+        assert "starts again" not in errors
+        assert "raylet" not in errors
         until(lambda: not descendants(session), 10)
         resumed = start(out, "resume", str(out))
         _, errors = resumed.process.communicate(timeout=patient(110))
@@ -358,6 +360,55 @@ def test_folder_that_is_moved_away_can_be_resumed_where_it_is(
     until(lambda: not descendants(run.process.pid), 10)
     finish(moved, "--failed")
     assert sweep_hashes(moved) == undisturbed_sweep
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Mount a disk of some size; it can be made larger."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def mount(options):
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("only root can mount a disk")
+        return folder
+
+    yield mount
+    subprocess.run(["umount", "-l", str(folder)], check=False, capture_output=True)
+
+
+def test_full_disk_is_told_and_the_sweep_goes_on_when_there_is_room(
+    start, experiment, small_disk, until, finish, undisturbed_sweep
+):
+    out = small_disk("size=400k") / "runs"
+    run = start(out, *sweep_command(experiment, out))
+    _, errors = run.process.communicate(timeout=patient(200))
+    assert run.process.returncode in (1, 2), errors
+    assert "No space left on device" in errors
+    assert "Traceback" not in errors
+    until(lambda: not descendants(run.process.pid), 10)
+    small_disk("remount,size=100m")
+    finish(out, "--failed")
+    assert sweep_hashes(out) == undisturbed_sweep
+
+
+# --- what hangs ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("victim", ["server", "trial"])
+def test_stopped_processes_are_replaced(victim, start, tmp_path, until, undisturbed_sweep):
+    file, out = tmp_path / "tiny.toml", tmp_path / "runs"
+    file.write_text(f"{SWEEP}[execution]\nhang_seconds = 5\n")
+    run = start(out, *sweep_command(file, out))
+    until(lambda: some_rounds_on_disk(out) or run.process.poll() is not None, 90)
+    assert run.process.poll() is None, run.process.communicate()[1]
+    victims = {pid for pid, title in titles(run.process.pid).items() if KINDS[victim] in title}
+    for pid in victims:
+        os.kill(pid, signal.SIGSTOP)
+    _, errors = run.process.communicate(timeout=patient(200))
+    assert run.process.returncode == 0, errors
+    assert sweep_hashes(out) == undisturbed_sweep
 
 
 # --- a cluster with a token ----------------------------------------------------------------------

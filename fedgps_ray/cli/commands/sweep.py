@@ -100,7 +100,7 @@ def _drive(job: SweepPlan, as_json: bool) -> None:
     """Drive a sweep to its end with a live view; exit 1 if trials failed, 130 if interrupted."""
     folder = job.ledger.folder
     again = f"fedgps-ray resume {shlex.quote(str(folder))}"
-    survive(folder)
+    survive(folder, job.execution.address)
     try:
         state = drive(job, Screen(err))
     except KeyboardInterrupt:  # before Tune takes it as a request to stop

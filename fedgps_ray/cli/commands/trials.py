@@ -89,7 +89,7 @@ def run_and_show(spec: TrialSpec, execution: ExecutionSpec, restart: bool, as_js
 
     def show(events: Generator[Event]) -> None:
         if execution.actors != 0:
-            survive(folder)
+            survive(folder, execution.address)
         _follow(spec, events, folder)
 
     if not run_unless_ended(spec, execution, restart, show, say):
