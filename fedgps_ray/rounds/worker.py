@@ -184,7 +184,8 @@ class Worker:
         began = time.perf_counter()
         message, memory, velocity = self._here((job.message, job.memory, job.velocity))
         local = self.local(job.client, job.round, velocity)
-        work = self.method.work(local, message, memory)
+        with self.network.drawing(self._layers("train", job.round, job.client)):
+            work = self.method.work(local, message, memory)
         kept = local.velocity if self.spec.optimizer.client_momentum == "persist" else None
         return Reply(
             client=local.client,
@@ -204,7 +205,12 @@ class Worker:
     def answer(self, asked: Asked, client: int, memory: Memory | None) -> Any:
         """Ask one client."""
         local = self.local(client, asked.round, None, "ask")
-        return asked.question(local, self._here(memory), self._here(asked.sent))
+        with self.network.drawing(self._layers("ask", asked.round, client)):
+            return asked.question(local, self._here(memory), self._here(asked.sent))
+
+    def _layers(self, purpose: str, round_index: int, client: int) -> np.random.Generator:
+        """Return the stream of layers that draw, such as dropout."""
+        return seeds.stream(self.spec.seed, f"{purpose} layers", round_index, client)
 
     def evaluate(self, params: Params) -> Score:
         """Test a model."""
