@@ -47,6 +47,7 @@ def _write_table(shown: Shown, folder: Path) -> None:
 
 
 def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     files.write(path, lambda beside: _put(beside, text))
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,7 +10,6 @@ from fedgps_ray.cli.app import app, command, paper
 from fedgps_ray.cli.folders import check_file, check_folder
 from fedgps_ray.cli.options import (
     MODELS,
-    Address,
     Clients,
     DataDir,
     Dataset,
@@ -21,12 +20,12 @@ from fedgps_ray.cli.options import (
     ResultsFolder,
     Settings,
     Split,
+    Storage,
     check_positive,
 )
 from fedgps_ray.errors import UserError, unknown
 
 SCALES = ("full", "small")
-MethodNames = Annotated[list[str] | None, typer.Argument(help="Methods; default: all.")]
 TableName = Annotated[str, typer.Argument(help="A name of `fedgps-ray paper list`.")]
 
 
@@ -74,8 +73,11 @@ class Run(Execution, Split):
 
 @command("resume", "resume:resume", "resume runs/default")
 @dataclass(frozen=True, kw_only=True)
-class Resume:
-    """Continue a sweep, or every trial of a folder that was interrupted or failed."""
+class Resume(Execution):
+    """Continue a sweep, or every trial of a folder that was interrupted or failed.
+
+    Where it runs and where it reads and stores data is said here: a folder may come from anybody.
+    """
 
     folder: Annotated[
         Path,
@@ -84,11 +86,17 @@ class Resume:
     failed: Annotated[
         bool, typer.Option("--failed", help="Of a sweep: also run again what failed.")
     ] = False
-    address: Address = None
+    storage: Storage = None
     as_json: Json = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_folder(self.folder)
+
+    @property
+    def wanted(self) -> dict[str, Any]:
+        """Return what was asked for, as settings of an ExecutionSpec."""
+        return super().wanted | ({} if self.storage is None else {"storage": self.storage})
 
 
 @command("partition", "partition:partition", "partition --dataset digits --clients 10 --alpha 0.1")
@@ -140,6 +148,10 @@ class Status:
     folder: ResultsFolder
     timing: Annotated[
         bool, typer.Option("--timing", help="Also how much of the time was training.")
+    ] = False
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Compare every file with its hash; exit 1 if one differs."),
     ] = False
     as_json: Json = False
 
@@ -274,10 +286,26 @@ class Doctor:
 @command("verify", "verify:verify", "verify fedgps scaffold")
 @dataclass(frozen=True, kw_only=True)
 class Verify:
-    """Check here, without Ray, that the methods compute what they should."""
+    """Check here, without Ray, that the methods compute what they should.
 
-    names: MethodNames = None
+    With the folder of a run or sweep: train its finished trials again and compare every hash.
+    """
+
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Methods, or one results folder; default: all.")
+    ] = None
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Of a folder: the first rounds to train again.")
+    ] = None
+    full: Annotated[
+        bool, typer.Option("--full", help="Of a folder: all rounds, however long they take.")
+    ] = False
+    data_dir: DataDir = None
     as_json: Json = False
+
+    def __post_init__(self) -> None:
+        if self.rounds is not None and self.full:
+            raise UserError("--rounds and --full: use one of them")
 
 
 @command("bench", "bench:bench", "bench W1 W2 --repeats 5")

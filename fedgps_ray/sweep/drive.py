@@ -11,7 +11,7 @@ from fedgps_ray.results import files
 from fedgps_ray.results.mirror import Mirror
 from fedgps_ray.results.read import work_seconds
 from fedgps_ray.results.schema import LAYOUT_VERSION
-from fedgps_ray.results.store import PACKAGES
+from fedgps_ray.results.store import PACKAGES, recorded
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep import launch
 from fedgps_ray.sweep.launch import Stopping, Way
@@ -68,8 +68,9 @@ def drive(plan: SweepPlan, screen: Screen) -> State:
     ledger = plan.ledger
     with files.lock(ledger.folder):
         if plan.execution.storage is not None:
-            screen.say(f"comparing with {plan.execution.storage}")
-            ledger.keep_at(Mirror(plan.execution.storage))
+            mirror = Mirror(plan.execution.storage)
+            screen.say(f"comparing with {mirror.uri}")
+            ledger.keep_at(mirror)
         to_do = _to_do(plan, screen)
         ledger.write({"name": plan.name, **plan.facts, "execution": _plain(plan.execution)})
         tracker = Tracker(plan.name, ledger, to_do, plan.execution, screen.event)
@@ -81,7 +82,7 @@ def drive(plan: SweepPlan, screen: Screen) -> State:
 
 
 def _plain(execution: ExecutionSpec) -> dict[str, Any]:
-    return execution.model_dump(mode="json", exclude={"out"})
+    return {key: value for key, value in recorded(execution).items() if key != "out"}
 
 
 def _to_do(plan: SweepPlan, screen: Screen) -> list[TrialSpec]:

@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +12,10 @@ from fedgps_ray.identity import Label
 from fedgps_ray.results import files, schema
 from fedgps_ray.results.read import (
     UNREADABLE,
+    check,
     columns,
+    has_readable_clients,
+    is_sealed,
     read_experiment,
     read_rows,
     read_trial,
@@ -20,6 +24,7 @@ from fedgps_ray.results.read import (
 )
 from fedgps_ray.sweep import state as states
 from fedgps_ray.sweep.state import Running, State, running
+from fedgps_ray.units import printable
 
 
 class Seen(NamedTuple):
@@ -38,7 +43,15 @@ def observe(folder: Path) -> Seen:
         return Seen(known, states.is_driven(folder))
     trials = _trials(folder)
     state = _from_trials(folder, trials)
+    if note := _live_note(folder):
+        state.tell(note)
     return Seen(state, any(files.is_locked(trial) for trial in trials))
+
+
+def _live_note(folder: Path) -> str | None:
+    """Return what to say about a state that is there and could not be read."""
+    damaged = (folder / states.FILE).exists() and states.load(folder) is None
+    return f"{states.FILE} is damaged; what is shown comes from the trials" if damaged else None
 
 
 def _trials(folder: Path) -> list[Path]:
@@ -84,10 +97,15 @@ def _running(folder: Path, info: dict[str, Any]) -> Running:
     return trial
 
 
-def standing(folder: Path, timing: bool) -> dict[str, Any]:
-    """Return counts of statuses, why trials failed, what is missing and, if wanted, the timing."""
+def standing(folder: Path, timing: bool, verify: bool = False) -> dict[str, Any]:
+    """Return counts of statuses, why trials failed, what is missing or damaged, and the timing.
+
+    verify: compare every file of the trials that have ended with its hash.
+    """
     places = _places(folder)
-    infos, damaged = _read(places)
+    infos, problems = _read(places)
+    if verify:
+        problems |= _changed({key: places[key] for key in infos})
     driven = states.is_driven(folder)
     statuses = {key: _status(info, driven, places[key]) for key, info in infos.items()}
     answer: dict[str, Any] = {
@@ -95,16 +113,37 @@ def standing(folder: Path, timing: bool) -> dict[str, Any]:
         "driven": driven,
         "counts": dict(Counter(statuses.values())),
         "failures": {
-            key: str(info.get("error", ""))
+            key: printable(str(info.get("error", "")))
             for key, info in infos.items()
             if info["status"] == schema.FAILED
         },
-        "damaged": damaged,
+        "damaged": list(problems),
+        "problems": problems,
+        "not_sealed": [key for key, info in infos.items() if not _is_sealed(info)],
         "trials": statuses,
     }
+    if verify:
+        answer["verified"] = sum(map(_has_files, infos.values())) - len(set(problems) & set(infos))
     if timing:
-        answer["timing"] = _timing(places, states.load(folder))
+        answer["timing"] = _timing(folder, places)
     return answer
+
+
+def _is_sealed(info: Mapping[str, Any]) -> bool:
+    return info["status"] == schema.MISSING or is_sealed(dict(info))
+
+
+def _has_files(info: Mapping[str, Any]) -> bool:
+    """Say whether a trial has hashes of its files."""
+    return info["status"] in schema.DONE and "files" in info
+
+
+def _changed(places: Mapping[str, Path]) -> dict[str, str]:
+    """Return what is wrong with the files of trials, by their ids."""
+    there = {key: place for key, place in places.items() if place.exists()}
+    with ThreadPoolExecutor() as pool:
+        found = pool.map(lambda place: check(place, full=True), there.values())
+        return {key: "; ".join(each) for key, each in zip(there, found, strict=True) if each}
 
 
 def _places(folder: Path) -> dict[str, Path]:
@@ -115,15 +154,15 @@ def _places(folder: Path) -> dict[str, Path]:
     return {trial.resolve().name: trial for trial in _trials(folder)}
 
 
-def _read(places: Mapping[str, Path]) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return what the trials say, and the ids of those that cannot be read."""
+def _read(places: Mapping[str, Path]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Return what the trials say, and what is wrong with those that cannot be read."""
     infos: dict[str, dict[str, Any]] = {}
-    damaged = []
+    damaged = {}
     for trial_id, place in places.items():
         try:
             infos[trial_id] = read_trial(place) if place.exists() else {"status": schema.MISSING}
-        except UserError:
-            damaged.append(trial_id)
+        except UserError as problem:
+            damaged[trial_id] = printable(str(problem))
     return infos, damaged
 
 
@@ -135,8 +174,13 @@ def _status(info: dict[str, Any], driven: bool, folder: Path) -> str:
     return status
 
 
-def _timing(places: Mapping[str, Path], known: State | None) -> dict[str, Any]:
+def _timing(folder: Path, places: Mapping[str, Path]) -> dict[str, Any]:
     """Return how much of the last launch's wall-clock its actors spent training."""
+    known = states.load(folder)
+    if note := _live_note(folder):
+        return {"note": note}
+    if unreadable := [place for place in places.values() if not has_readable_clients(place)]:
+        return {"note": f"{unreadable[0] / 'clients.parquet'} is damaged"}
     if known is None or not known.slots:
         return {"note": "only a sweep that ran something has a timing"}
     seconds = (known.ended or time.time()) - known.began

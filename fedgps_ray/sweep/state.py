@@ -1,14 +1,16 @@
 """The state of a sweep, kept by its driver and read by others from live.json."""
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from fedgps_ray.identity import Label
 from fedgps_ray.results import files
+from fedgps_ray.units import printable
 
 EVENTS_KEPT = 200
 FILE = "live.json"
@@ -83,26 +85,35 @@ class State:
 
     def tell(self, text: str) -> None:
         """Note an event."""
-        self.events.append((time.time(), text))
+        self.events.append((time.time(), printable(text)))
         del self.events[:-EVENTS_KEPT]
 
     def save(self, folder: Path) -> None:
         """Write live.json; not flushed to disk: the next one follows within seconds."""
         self.updated = time.time()
-        path = folder / FILE
-        beside = path.with_name(f".{FILE}.part")
-        beside.write_text(json.dumps(asdict(self)))
-        beside.replace(path)
+        files.write_json(folder / FILE, asdict(self), durable=False)
+
+
+_STATE = TypeAdapter(State)  # checks types
 
 
 def load(folder: Path) -> State | None:
-    """Return the state of a folder's last launch, or None if there was none."""
+    """Return the state of a folder's last launch; None if there is none that can be read."""
     try:
-        known: dict[str, Any] = json.loads((folder / FILE).read_text())
-        running = {key: Running(**trial) for key, trial in known.pop("running").items()}
-        return State(**{**known, "running": running})
-    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
+        known = files.read_json(folder / FILE)
+        known.pop(files.SEAL, None)
+        return _STATE.validate_python(_shown(known))
+    except (OSError, ValueError):
         return None
+
+
+def _shown(value: Any) -> Any:
+    """Return a value whose texts can be shown in a terminal."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(key): _shown(inner) for key, inner in value.items()}
+    return [_shown(inner) for inner in value] if isinstance(value, list) else value
 
 
 def is_driven(folder: Path) -> bool:

@@ -1,18 +1,29 @@
-"""resume: what a folder has begun is brought to its end."""
+"""resume: what a folder has begun is brought to its end.
 
+A folder may come from anybody. It says what to compute; where that runs, and where data is read
+and results are stored, only the user says.
+"""
+
+import shlex
 from pathlib import Path
+from typing import Any
 
 from fedgps_ray.cli.app import say
 from fedgps_ray.cli.commands.trials import run_and_show
 from fedgps_ray.cli.declared import Resume
 from fedgps_ray.cli.folders import no_results
 from fedgps_ray.cli.options import use_token
+from fedgps_ray.errors import UserError
+from fedgps_ray.identity import ID
 from fedgps_ray.loading import load
-from fedgps_ray.results.read import read_trial, trial_folders
+from fedgps_ray.results.read import HASH, check, is_sealed, read_trial, trial_folders
 from fedgps_ray.results.schema import ENDED
 from fedgps_ray.results.store import spec_of
-from fedgps_ray.spec import execution_spec
+from fedgps_ray.spec import ExecutionSpec, TrialSpec, execution_spec
 from fedgps_ray.sweep import ledger
+
+KEPT = ("actors", "client_cpus", "client_gpus", "device", "checkpoint_seconds")
+ASKED = {"address": "--address", "storage": "--storage", "data_dir": "--data-dir"}
 
 
 def resume(options: Resume) -> None:
@@ -25,23 +36,79 @@ def resume(options: Resume) -> None:
 
 def _resume_sweep(options: Resume) -> None:
     known, facts = ledger.read(options.folder)
-    other = {} if options.address is None else {"address": options.address}
-    execution = execution_spec(**{**facts.pop("execution"), "out": options.folder, **other})
-    use_token(execution.address)
+    execution = _execution(facts.pop("execution"), options, options.folder)
+    if execution.actors == 0:
+        raise UserError("--actors 0: a sweep runs on Ray; use 1 or more, or auto")
     resume_sweep = load("fedgps_ray.cli.commands.sweep:resume_sweep")
     resume_sweep(known, facts, execution, options.failed, options.as_json)
+
+
+def _execution(told: dict[str, Any], options: Resume, out: Path) -> ExecutionSpec:
+    """Return how to run: as the user says, and as the folder says where that is harmless."""
+    harmless = {key: told[key] for key in KEPT if key in told}
+    files = known_files(told.get("files", {}))
+    for line in _ignored(told, options):
+        say(line)
+    use_token(options.address)
+    return execution_spec(**{**harmless, "files": files, **options.wanted, "out": out})
+
+
+def known_files(told: Any) -> dict[str, str]:
+    """Return where files may be that the settings name by their content, which is checked."""
+    if not isinstance(told, dict):
+        raise UserError(f"execution.files: must be a table, got {told!r}")
+    paths = {key: Path(str(path)) for key, path in told.items() if HASH.fullmatch(key)}
+    return {key: str(path) for key, path in paths.items() if path.is_file() or path.is_dir()}
+
+
+def _ignored(told: dict[str, Any], options: Resume) -> list[str]:
+    """Return what the folder says about where to run and store, and the user did not repeat."""
+    lines = []
+    for key, option in ASKED.items():
+        value, wanted = told.get(key), options.wanted.get(key)
+        if value is not None and wanted is None:
+            again = f"{option} {shlex.quote(str(value))}"
+            lines.append(f"this folder was run with {again}; pass {again} to use it again")
+    if told.get("download") and not options.download:
+        lines.append("this folder was run with --download; pass --download to use it again")
+    return lines
+
+
+# --- single runs ----------------------------------------------------------------------------------
 
 
 def _resume_trials(options: Resume, folders: list[Path]) -> None:
     if not folders:
         raise no_results(options.folder)
-    infos = {trial: read_trial(trial) for trial in folders}
-    open_trials = {trial: info for trial, info in infos.items() if info["status"] not in ENDED}
-    if not open_trials:
-        say(f"all {len(folders)} trials of {options.folder} have ended; nothing to do")
-    other = {} if options.address is None else {"address": options.address}
-    for trial, info in open_trials.items():
-        spec, out = spec_of(trial, info), trial.parent.parent
-        execution = execution_spec(**{**info["execution"], "out": out, **other})
-        use_token(execution.address)
-        run_and_show(spec, execution, False, options.as_json)
+    to_do = [work for trial in folders if (work := _to_do(trial)) is not None]
+    if not to_do:
+        say(f"nothing to do: all {len(folders)} trials of {options.folder} have ended")
+    for out, spec, told in to_do:
+        run_and_show(spec, _execution(told, options, out), False, options.as_json)
+
+
+def _to_do(trial: Path) -> tuple[Path, TrialSpec, dict[str, Any]] | None:
+    """Return what is left to do for a trial; one that is damaged is put aside and run again."""
+    if not ID.fullmatch(trial.resolve().name):
+        say(f"{trial} is not a trial's folder, which is named after its id; left as it is")
+        return None
+    out = trial.parent.parent
+    problems = check(trial)
+    try:
+        info = read_trial(trial)
+    except UserError:
+        _put_aside(trial, out, [*problems, "to run it again, use run with the same settings"])
+        return None
+    if info["status"] in ENDED and not problems:
+        if not is_sealed(info):
+            say(f"{trial.name} is not sealed: changes to its files cannot be noticed")
+        return None
+    spec = spec_of(trial, info)
+    if problems:
+        _put_aside(trial, out, problems)
+    return out, spec, info["execution"]
+
+
+def _put_aside(trial: Path, out: Path, problems: list[str]) -> None:
+    moved = ledger.aside(trial, out / "quarantine")
+    say(f"{trial.name} was damaged and is moved to {moved}: {'; '.join(problems)}")

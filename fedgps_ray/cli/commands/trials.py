@@ -12,7 +12,8 @@ from fedgps_ray.cli import running, specs
 from fedgps_ray.cli.app import err, out, say
 from fedgps_ray.cli.declared import Run
 from fedgps_ray.cli.progress import ending, follow
-from fedgps_ray.results.read import read_trial
+from fedgps_ray.errors import UserError
+from fedgps_ray.results.read import check, read_trial
 from fedgps_ray.results.schema import ENDED
 from fedgps_ray.results.store import TrialStore, spec_of
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, method_name
@@ -49,6 +50,8 @@ def run_and_show(spec: TrialSpec, execution: ExecutionSpec, restart: bool, as_js
     known = read_trial(folder) if (folder / "trial.json").exists() and not restart else None
     if known is not None:
         spec_of(folder, known)  # raises an error if these are not its settings
+        if problems := check(folder):
+            raise UserError(f"{'; '.join(problems)}; --restart runs it again")
     if known is None or known["status"] not in ENDED:
         _follow(spec, execution, restart, folder)
     else:
