@@ -16,6 +16,7 @@ from fedgps_ray.errors import UserError
 from fedgps_ray.identity import canonical
 from fedgps_ray.results import schema
 from fedgps_ray.results.read import (
+    DAMAGED,
     check,
     columns,
     is_sealed,
@@ -34,7 +35,7 @@ SHOWN = {  # by the columns of a setting, or by method, scenario and seed
     *("partition.kind", "partition.alpha", "partition.classes_per_client"),
 }
 Stamps = tuple[tuple[str, int, int, int, int], ...]
-UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, LookupError, AttributeError)
+UNREADABLE = (pa.ArrowException, *DAMAGED)
 
 
 def trials(*folders: Path) -> pd.DataFrame:
@@ -43,7 +44,7 @@ def trials(*folders: Path) -> pd.DataFrame:
     attrs["problems"] says what was left out and why, attrs["not_sealed"] which trials have no
     hashes by which changes to their files could be noticed.
     """
-    places, problems = _sound(_trial_folders(folders))
+    places, problems = _sound([*_trial_folders(folders), *_headless(folders)])
     read, unreadable = _each(_trial, places)
     if not read:
         raise UserError("\n".join([*problems, *unreadable]))
@@ -175,7 +176,7 @@ def _model_bytes(path: Path) -> int | None:
 
 def _rows(name: str, columns_: pa.Schema, folders: Iterable[Path]) -> pd.DataFrame:
     """Return the rows that all trials have so far; a trial may have none yet."""
-    places, changed = _sound(_trial_folders(folders))
+    places, changed = _sound([*_trial_folders(folders), *_headless(folders)])
     paths = [folder / name for folder in places]
     tables, unreadable = _each(
         lambda path: read_rows(path, columns_), [path for path in paths if path.exists()]
@@ -245,6 +246,15 @@ def _trials_in(folder: Path) -> list[Path]:
         if trials_there := listed(folder, place):
             return trials_there
     raise UserError(f"no trials in {folder}: expected trials/*/trial.json there")
+
+
+def _headless(folders: Iterable[Path]) -> Iterator[Path]:
+    """Yield folders of trials whose trial.json is gone though they have rows."""
+    for folder in folders:
+        for path in sorted(folder.glob("trials/*/rounds.parquet")):
+            trial = path.parent
+            if not trial.name.startswith(".") and not (trial / "trial.json").exists():
+                yield trial
 
 
 def _progress(folder: Path) -> tuple[bool, int, int]:

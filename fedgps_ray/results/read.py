@@ -85,7 +85,7 @@ def _check_types(folder: Path, info: Row) -> None:
 
 def _check_figure(key: str, value: Any) -> None:
     if key == "weights_sha256":
-        is_right = value is None or (isinstance(value, str) and bool(HASH.fullmatch(value)))
+        is_right = value is None or (isinstance(value, str) and value.isprintable())
     elif key == "rounds_done":
         is_right = _is_number(value, int) and value >= 0
     else:
@@ -308,11 +308,23 @@ def check(folder: Path, full: bool = False) -> list[str]:
         info = read_trial(folder)
     except UserError as problem:
         return [str(problem)]
-    known = info.get("files", {}) if info["status"] in DONE else {}
+    if info["status"] not in DONE:
+        missing = [folder / name for name in _expected(info) if not (folder / name).exists()]
+        return [f"{path} is damaged (it is missing)" for path in missing]
+    known = info.get("files", {})
     if not set(known) <= set(SEALED):
         return [f"{folder / 'trial.json'} is damaged (it has hashes of unknown files)"]
     found = (_file_problem(folder / name, digest, full) for name, digest in known.items())
     return [problem for problem in found if problem]
+
+
+def _expected(info: Row) -> Iterator[str]:
+    """Yield the files that a trial under way has by what its trial.json says."""
+    if info.get("summary", {}).get("rounds_done"):
+        yield "rounds.parquet"
+        yield "clients.parquet"
+    if info.get("partition_sha256") is not None:
+        yield "partition.parquet"
 
 
 def is_sealed(info: Row) -> bool:
@@ -332,8 +344,8 @@ def _file_problem(path: Path, digest: Any, full: bool) -> str | None:
         if files.sha256(path) == digest:
             return None
     except OSError as problem:
-        return f"{path} cannot be read ({problem.strerror})"
-    return f"{path} was changed after the trial ended: its sha256 is not the one in trial.json"
+        return f"{path} is damaged (it cannot be read: {problem.strerror})"
+    return f"{path} is damaged (it was changed after the trial ended: its sha256 is another)"
 
 
 def _has_right_length(path: Path) -> bool:

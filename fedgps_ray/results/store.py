@@ -48,7 +48,7 @@ class TrialStore:
 
     def make(self) -> None:
         """Make the trial's folder, which no link may lead out of; later it has to be there."""
-        files.folder(self.folder.parent)
+        files.refuse_link(self.folder.parent)
         files.folder(self.folder)
 
     @property
@@ -89,6 +89,8 @@ class TrialStore:
 
     def note(self, **facts: Any) -> None:
         """Add facts to trial.json, None removes one; a trial that has ended is sealed."""
+        if not self.folder.is_dir():
+            raise UserError(f"{self.folder} was deleted or moved while the trial was running")
         now = datetime.now(UTC).isoformat(timespec="seconds")
         before = read_trial(self.folder)
         info = before | facts | {"updated": now}

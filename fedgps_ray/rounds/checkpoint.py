@@ -189,11 +189,11 @@ def _read(path: Path, store: Store, fits: Callable[[int, Rows | None], bool]) ->
 
 def _clean(folder: Path) -> None:
     manifests = sorted(folder.glob("round-*.json"), reverse=True)
-    for old in manifests[KEEP:]:
-        old.unlink()
+    unused = manifests[KEEP:]
     needed = {name for path in manifests[:KEEP] for name in _manifest(path)["files"]}
-    for path in folder.glob("*.safetensors"):
-        if path.name not in needed:
+    unused += [path for path in folder.glob("*.safetensors") if path.name not in needed]
+    for path in unused:
+        if not path.is_dir():  # which none of ours is
             path.unlink()
 
 

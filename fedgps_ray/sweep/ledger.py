@@ -167,6 +167,7 @@ def read(folder: Path) -> tuple[Ledger, Facts]:
     facts = read_experiment(folder)
     refuse_older(folder, facts)
     cells = facts.pop("cells")
+    facts.pop(files.SEAL, None)
     try:
         specs = [stored_spec(cell["spec"]) for cell in cells]
         _check_ids(specs, cells)
@@ -206,12 +207,14 @@ def _label(given: Facts) -> Label:
 def _damage(folder: Path) -> str | None:
     """Return what is wrong with a trial, or None."""
     try:
-        spec_of(folder, read_trial(folder))
+        info = read_trial(folder)
+        spec_of(folder, info)
     except NewerLayout:  # not damaged: not to be run again
         raise
     except UserError as problem:
         return str(problem)
-    return "; ".join(check(folder)) or None
+    has_ended = info["status"] in schema.DONE  # else its rows are checked when it goes on
+    return ("; ".join(check(folder)) or None) if has_ended else None
 
 
 def _is_older(folder: Path) -> bool:

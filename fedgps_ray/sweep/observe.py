@@ -50,8 +50,13 @@ def observe(folder: Path) -> Seen:
 
 def _live_note(folder: Path) -> str | None:
     """Return what to say about a state that is there and could not be read."""
-    damaged = (folder / states.FILE).exists() and states.load(folder) is None
-    return f"{states.FILE} is damaged; what is shown comes from the trials" if damaged else None
+    if states.load(folder) is not None:
+        return None
+    if (folder / states.FILE).exists():
+        return f"{states.FILE} is damaged; what is shown comes from the trials"
+    if (folder / "experiment.json").exists():
+        return f"there is no {states.FILE}; what is shown comes from the trials"
+    return None
 
 
 def _trials(folder: Path) -> list[Path]:

@@ -17,7 +17,7 @@ from fedgps_ray.errors import UserError
 from fedgps_ray.identity import ID
 from fedgps_ray.loading import load
 from fedgps_ray.results.read import HASH, check, is_sealed, read_trial, trial_folders
-from fedgps_ray.results.schema import ENDED
+from fedgps_ray.results.schema import DONE, ENDED
 from fedgps_ray.results.store import spec_of
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, execution_spec
 from fedgps_ray.sweep import ledger
@@ -80,14 +80,17 @@ def _ignored(told: dict[str, Any], options: Resume) -> list[str]:
 def _resume_trials(options: Resume, folders: list[Path]) -> None:
     if not folders:
         raise no_results(options.folder)
-    to_do = [work for trial in folders if (work := _to_do(trial)) is not None]
-    if not to_do:
-        say(f"nothing to do: all {len(folders)} trials of {options.folder} have ended")
+    unreadable: list[str] = []
+    to_do = [work for trial in folders if (work := _to_do(trial, unreadable)) is not None]
+    if not to_do and not unreadable:
+        say(f"all {len(folders)} trials of {options.folder} have ended; nothing to do")
     for out, spec, told in to_do:
         run_and_show(spec, _execution(told, options, out), False, options.as_json)
+    if unreadable:
+        raise UserError("\n".join(unreadable))
 
 
-def _to_do(trial: Path) -> tuple[Path, TrialSpec, dict[str, Any]] | None:
+def _to_do(trial: Path, unreadable: list[str]) -> tuple[Path, TrialSpec, dict[str, Any]] | None:
     """Return what is left to do for a trial; one that is damaged is put aside and run again."""
     if not ID.fullmatch(trial.resolve().name):
         say(f"{trial} is not a trial's folder, which is named after its id; left as it is")
@@ -96,15 +99,15 @@ def _to_do(trial: Path) -> tuple[Path, TrialSpec, dict[str, Any]] | None:
     problems = check(trial)
     try:
         info = read_trial(trial)
-    except UserError:
-        _put_aside(trial, out, [*problems, "to run it again, use run with the same settings"])
+        spec = spec_of(trial, info)
+    except UserError as problem:  # nobody knows what to run again; the other trials go on
+        unreadable.append(str(problem))
         return None
     if info["status"] in ENDED and not problems:
         if not is_sealed(info):
             say(f"{trial.name} is not sealed: changes to its files cannot be noticed")
         return None
-    spec = spec_of(trial, info)
-    if problems:
+    if problems and info["status"] in DONE:  # else its rows are checked when it goes on
         _put_aside(trial, out, problems)
     return out, spec, info["execution"]
 
