@@ -103,7 +103,7 @@ class Ledger:
     def quarantine(self) -> list[Path]:
         """Move damaged trials away, so that they are run again; return where they are now."""
         self._note_older()
-        begun = [spec for spec in self.specs if (self.place(spec) / "trial.json").exists()]
+        begun = [spec for spec in self.specs if _has_begun(self.place(spec))]
         with ThreadPoolExecutor() as pool:
             problems = list(pool.map(lambda spec: _damage(self.place(spec)), begun))
         moved = []
@@ -202,6 +202,11 @@ def _label(given: Facts) -> Label:
     """Return a label that can be shown in a terminal."""
     settings = {printable(key): printable(value) for key, value in given["settings"].items()}
     return Label(printable(given["method"]), settings)
+
+
+def _has_begun(folder: Path) -> bool:
+    """Say whether a trial has left something, also if its trial.json is gone."""
+    return any((folder / name).exists() for name in ("trial.json", "rounds.parquet"))
 
 
 def _damage(folder: Path) -> str | None:
