@@ -7,22 +7,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import typer
-from rich.console import (
-    Console,
-    ConsoleOptions,
-    ConsoleRenderable,
-    RenderHook,
-    RenderResult,
-)
-from rich.control import Control
+from rich.console import Console
 from rich.markup import escape
-from rich.measure import Measurement
-from rich.segment import Segment
 from rich.table import Column, Table
 
+from fedgps_ray.api.guard import guarded
 from fedgps_ray.errors import UserError
 from fedgps_ray.loading import load
-from fedgps_ray.units import printable
 
 Written = TypeVar("Written")
 Options = TypeVar("Options")
@@ -49,34 +40,8 @@ new = typer.Typer(
     no_args_is_help=True,
     context_settings=HELP,
 )
-
-
-class Shown:
-    """Lets nothing reach a terminal but what it shows: texts may come from anybody's folder."""
-
-    def __init__(self, inner: ConsoleRenderable) -> None:
-        self.inner = inner
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for part in console.render(self.inner, options):
-            yield part if part.control else Segment(printable(part.text), part.style)
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement.get(console, options, self.inner)
-
-
-class Guard(RenderHook):
-    """Wraps all that a console prints."""
-
-    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """Return the same things to print, without control characters of their own."""
-        return [each if isinstance(each, Control) else Shown(each) for each in renderables]
-
-
-out = Console()
-err = Console(stderr=True)
-for _console in (out, err):
-    _console.push_render_hook(Guard())
+out = guarded(Console())
+err = guarded(Console(stderr=True))
 
 
 def command(

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fedgps_ray import cli
-from fedgps_ray.cli.app import Guard, err
+from fedgps_ray.api.guard import Guard
+from fedgps_ray.cli.app import err
 from fedgps_ray.cli.commands import resume as resuming
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import load
@@ -173,7 +174,7 @@ def test_a_state_shows_no_control_characters(tmp_path):
         {"finished": "many"},
         {"running": {"x": 3}},
         {"events": [[1]]},
-        {"cluster": 3},
+        {"nodes": 3},
         {"began": None},
     ],
 )

@@ -20,8 +20,8 @@ from fedgps_ray.results import files
 from fedgps_ray.rounds import worker
 from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.spec import ExecutionSpec, trial_spec
-from fedgps_ray.sweep.drive import facts
 from fedgps_ray.sweep.ledger import Ledger, read
+from fedgps_ray.sweep.plan import facts
 from fedgps_ray.sweep.state import State
 from tests.damage.harm import harm
 

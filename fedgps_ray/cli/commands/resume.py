@@ -46,7 +46,10 @@ def resume(options: Resume) -> None:
 def _resume_sweep(options: Resume) -> None:
     _admit_sweep(options)
     known, facts = ledger.read(options.folder)
-    execution = _execution(facts.pop("execution"), options, options.folder)
+    told = facts.pop("execution")
+    if told.get("actors") == 0:  # of a sweep that Python code ran in its own process
+        del told["actors"]
+    execution = _execution(told, options, options.folder)
     if execution.actors == 0:
         raise UserError("--actors 0: a sweep runs on Ray; use 1 or more, or auto")
     resume_sweep = load("fedgps_ray.cli.commands.sweep:resume_sweep")
