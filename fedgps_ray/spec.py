@@ -168,7 +168,7 @@ class TrialSpec(BaseModel):
     evaluate_every: Count = 1  # rounds; the last one is always tested
     seed: Seed = 0
     init_seed: Literal["train", "partition"] = "train"
-    threads: Count = 1
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
     precision: Literal["float32", "float64"] = "float32"
 
     @model_validator(mode="before")

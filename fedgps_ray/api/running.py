@@ -5,10 +5,11 @@ from contextlib import contextmanager
 
 import torch
 
+from fedgps_ray.errors import UserError
 from fedgps_ray.events import Event
 from fedgps_ray.loading import load
 from fedgps_ray.loggers import following
-from fedgps_ray.results.read import Row, read_trial
+from fedgps_ray.results.read import Row, check, read_trial
 from fedgps_ray.results.schema import ENDED
 from fedgps_ray.results.store import TrialStore, spec_of
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
@@ -38,6 +39,8 @@ def _known(spec: TrialSpec, execution: ExecutionSpec) -> Row | None:
         return None
     info = read_trial(folder)
     spec_of(folder, info)  # raises an error if these are not its settings
+    if problems := check(folder):
+        raise UserError(f"{'; '.join(problems)}; --restart runs it again")
     return info
 
 
