@@ -10,6 +10,8 @@ from torch import Tensor
 
 from fedgps_ray.errors import UserError
 
+_F64 = torch.float64
+
 
 class Params(NamedTuple):
     """The trained weights, and the buffers (BatchNorm statistics)."""
@@ -89,12 +91,13 @@ def mean(vectors: Sequence[Tensor], shares: Sequence[float]) -> Tensor:
 
 def norm(vector: Tensor) -> float:
     """Return the Euclidean norm, accumulated in float64."""
-    return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
+    return float(torch.linalg.vector_norm(vector, dtype=_F64))
 
 
 def sum_of_norms(vector: Tensor, layout: tuple[Piece, ...]) -> float:
     """Return the sum over the pieces of their Euclidean norms."""
-    return sum(norm(vector[p.start : p.end]) for p in layout)
+    sizes = [torch.linalg.vector_norm(vector[p.start : p.end], dtype=_F64) for p in layout]
+    return float(sum(torch.stack(sizes).tolist()))
 
 
 def moved(start: Params, end: Params) -> Update:
@@ -130,14 +133,17 @@ def num_bytes(payload: object) -> int:
 
 
 def all_finite(payload: object) -> bool:
-    """Say whether no tensor in the payload holds NaN or infinity."""
+    """Say whether no tensor in the payload holds NaN or infinity, reading from its device once.
+
+    Only the largest magnitudes are looked at: NaN and infinity come through, in one pass.
+    """
     tensors = (leaf for leaf in leaves(payload) if isinstance(leaf, Tensor) and leaf.numel())
-    return all(_largest_is_finite(t) for t in tensors if t.is_floating_point())
-
-
-def _largest_is_finite(tensor: Tensor) -> bool:
-    """Look at the largest magnitude only: NaN and infinity come through, in one pass."""
-    return math.isfinite(torch.linalg.vector_norm(tensor, ord=math.inf).item())
+    largest = [
+        torch.linalg.vector_norm(tensor, ord=math.inf).to(_F64)
+        for tensor in tensors
+        if tensor.is_floating_point()
+    ]
+    return not largest or all(map(math.isfinite, torch.stack(largest).tolist()))
 
 
 def sha256(vector: Tensor) -> str:

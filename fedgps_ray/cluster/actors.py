@@ -5,7 +5,7 @@ Both are plain classes; each runs in a process of its own inside a `crew.Host`.
 
 import os
 import traceback
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import ray
@@ -17,8 +17,7 @@ from fedgps_ray.cluster.parcels import (
     AnswerJob,
     AnyJob,
     EvaluationJob,
-    Key,
-    Loan,
+    Leaving,
     Opened,
     Parcel,
     Slot,
@@ -102,32 +101,32 @@ class _Call:
 
     def _open(self, argument: int) -> Opened:
         if argument not in self.opened:
-            self.opened[argument] = open_parcel(self.arguments[argument])
+            parcel = self.arguments[argument]
+            self.opened[argument] = open_parcel(parcel, device=self.worker.device)
         return self.opened[argument]
 
     def _kept(self, slot: Slot | None) -> Any:
         if slot is None:
             return None
         parcel = self.arguments[slot.parcel] if isinstance(slot.parcel, int) else slot.parcel
-        return open_parcel(parcel, lambda which: self._open(slot.lenders[which]).tensors).value
+        return open_parcel(
+            parcel, lambda which: self._open(slot.lenders[which]).tensors, self.worker.device
+        ).value
 
     def _work(self, job: Job) -> Reply:
         message = self._open(job.message)
         memory, velocity = self._kept(job.memory), self._kept(job.velocity)
         reply = self.worker.work(Job(job.client, job.round, message.value, memory, velocity))
+        bring, lent = Leaving(), loans_of(message.tensors, 0)  # an update is often kept too
         return reply._replace(
-            upload=wrap(reply.upload),
-            memory=_wrapped(reply.memory, loans_of(message.tensors, 0)),
-            velocity=_wrapped(reply.velocity),
+            upload=wrap(reply.upload, bring=bring),
+            memory=None if reply.memory is None else wrap(reply.memory, lent, bring),
+            velocity=None if reply.velocity is None else wrap(reply.velocity, bring=bring),
         )
 
     def _answer(self, job: AnswerJob) -> Parcel:
         asked = job.asked._replace(sent=self._open(job.sent).value)
         return wrap(self.worker.answer(asked, job.client, self._kept(job.memory)))
-
-
-def _wrapped(value: object, lent: Mapping[Key, Loan] | None = None) -> Parcel | None:
-    return None if value is None else wrap(value, lent)
 
 
 def _without_kept(reply: Reply) -> Reply:

@@ -109,7 +109,8 @@ class _Trial:
             self._end(status)
 
     def _start(self) -> tuple[Snapshot, list[str]]:
-        snapshot, problems = checkpoint.load(self.store.checkpoints, self.pool.store)
+        store, device = self.pool.store, self.worker.device
+        snapshot, problems = checkpoint.load(self.store.checkpoints, store, device)
         if snapshot is not None and self.store.resume_rows(snapshot.rounds_done):
             return snapshot, problems
         if snapshot is not None:

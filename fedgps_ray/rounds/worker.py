@@ -160,8 +160,9 @@ class Worker:
         data = Batches(self._train, self._parts[client], spec.batch_size, rng("order"), augment)
         surrogate = None
         if self._surrogate is not None:
-            size = spec.surrogate.batch_size
-            surrogate = Surrogate(self._surrogate, size, rng("surrogate"))
+            size, steps = spec.surrogate.batch_size, -(-len(data.index) // spec.batch_size)
+            ahead = 1 if self.device.type == "cpu" else max(1, steps)
+            surrogate = Surrogate(self._surrogate, size, rng("surrogate"), ahead)
         return Local(
             network=self.network,
             client=self.clients[client],
