@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 from fedgps_ray.methods.base import Memory, Reply
 from fedgps_ray.rounds.worker import Asked, Handle, Job, Worker
 from fedgps_ray.tensors import Params
+from fedgps_ray.training import arithmetic
 from fedgps_ray.training.evaluate import Score
 
 
@@ -43,6 +44,9 @@ class Pool(Protocol):
     def revise(self, handle: Handle, change: Callable[[Memory], Memory]) -> Handle:
         """Return a handle of the changed value, or the same one if nothing changed."""
 
+    def devices(self) -> list[dict[str, Any]]:
+        """Say on what kinds of devices it computes, and with which settings."""
+
 
 class InProcess:
     """One worker in this process; clients work one after the other when the results are wanted."""
@@ -76,3 +80,7 @@ class InProcess:
     def revise(self, handle: Handle, change: Callable[[Memory], Memory]) -> Handle:
         """Return the changed value."""
         return change(handle)
+
+    def devices(self) -> list[dict[str, Any]]:
+        """Return the device of the worker."""
+        return [arithmetic.facts(self.worker.device)]

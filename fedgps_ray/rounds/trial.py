@@ -30,7 +30,7 @@ def run_trial(
         if (rounds_done := store.ended()) is not None:
             yield Started(rounds_done, [])
             return
-        worker = Worker(prepare(spec, execution.source), execution.server_device)
+        worker = Worker(prepare(spec, execution.source), spec.device)
         yield from run_with_pool(store, execution, worker, InProcess(worker))
 
 
@@ -128,6 +128,7 @@ class _Trial:
             error=None,
             partition_sha256=index_sha256(self.worker.setup.parts),
             moved_samples=self.worker.setup.moved_samples,
+            computed_on=self.pool.devices(),
         )
 
     def _rounds(self, start: Snapshot) -> Iterator[Row]:

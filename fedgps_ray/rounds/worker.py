@@ -31,6 +31,7 @@ from fedgps_ray.methods.base import Cohort, Memory, Question, Reply
 from fedgps_ray.models import build, check_takes_tokens, initialise
 from fedgps_ray.spec import TrialSpec
 from fedgps_ray.tensors import Params, all_finite
+from fedgps_ray.training.arithmetic import arithmetic, settle
 from fedgps_ray.training.evaluate import Score, Tally, score, tallies
 from fedgps_ray.training.local import Client, Local
 from fedgps_ray.training.network import Network
@@ -106,9 +107,11 @@ class Worker:
         spec = setup.spec
         torch.set_num_threads(spec.threads)
         self.setup, self.spec, self.name = setup, spec, name
-        self.device, self.dtype = torch.device(device), getattr(torch, spec.precision)
+        self.device = torch.device(device)
+        settle(self.device, spec.precision, spec.deterministic)
+        self.dtype, cast = arithmetic(spec.precision)
         self.clients = clients_of(setup)
-        self.network = Network(self._model(), self.device, self.dtype)
+        self.network = Network(self._model(), self.device, self.dtype, cast)
         self._parts = [torch.from_numpy(part.copy()).to(self.device) for part in setup.parts]
         self._train, self._test = self._examples()
         self._surrogate = self._surrogate_images()

@@ -1,6 +1,7 @@
 """run: Ray starts in the background, if it will be needed, while PyTorch is imported."""
 
 import json
+import shutil
 from pathlib import Path
 
 import fedgps_ray
@@ -22,9 +23,15 @@ def run(options: Run) -> None:
 
 def _will_train(options: Run) -> bool:
     """Guess whether the settings are right and the trial has not ended; wrong costs time only."""
+    if (options.device == "cuda" or options.client_gpus) and not _has_gpu(options):
+        return False
     known = (METHODS_FOLDER / f"{options.method}.py").exists() and options.model in MODELS
     data = options.dataset in DATASETS or Path(options.dataset).is_file()
     return known and data and (options.restart or not _may_have_ended(options))
+
+
+def _has_gpu(options: Run) -> bool:
+    return options.address is not None or shutil.which("nvidia-smi") is not None
 
 
 def _may_have_ended(options: Run) -> bool:

@@ -32,22 +32,29 @@ from fedgps_ray.tools.cost import budget
 
 def sweep(options: Sweep) -> None:
     """Run all trials of an experiment file that have not ended yet."""
-    experiment = load(options.file, options.settings or [])
+    experiment = load(options.file, _settings(options))
     _launch(_job(experiment, options, str(options.file)), options)
 
 
 def run_paper(options: PaperRun) -> None:
     """Run a table of the paper, as printed or at laptop scale."""
-    experiment = load(path_of(options.name), options.settings or [])
+    experiment = load(path_of(options.name), _settings(options))
     if options.scale == "small":
         experiment = scaled(experiment, "small", options.dataset, options.rounds)
     _launch(_job(experiment, options, options.name), options)
+
+
+def _settings(options: Launch) -> list[str]:
+    """Return what the options change in an experiment."""
+    device = specs.device_settings(options.wanted)
+    return [*(f"{key}={value}" for key, value in device.items()), *(options.settings or [])]
 
 
 def _launch(job: SweepPlan, options: Launch) -> None:
     if options.dry_run:
         _show_plan(job, options.as_json)
     else:
+        specs.check_devices(job.ledger.specs, job.execution)
         _drive(job, options.as_json)
 
 
@@ -78,6 +85,7 @@ def resume_sweep(
     name, search = facts.pop("name"), facts["search"]
     facts.pop("finished")
     stopping = None if search is None else Stopping(**search)
+    specs.check_devices(ledger.specs, execution)
     _drive(SweepPlan(name, ledger, execution, facts, stopping, again=failed), as_json)
 
 

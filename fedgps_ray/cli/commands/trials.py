@@ -20,7 +20,8 @@ from fedgps_ray.spec import ExecutionSpec, TrialSpec, method_name
 
 def run(options: Run) -> None:
     """Run one trial."""
-    spec, files = specs.trial(_settings(options), options.settings or [])
+    values = _settings(options) | specs.device_settings(options.wanted)
+    spec, files = specs.trial(values, options.settings or [])
     execution = specs.execution(out=options.folder, files=files, **options.wanted)
     run_and_show(spec, execution, options.restart, options.as_json)
 
@@ -50,6 +51,9 @@ def run_and_show(spec: TrialSpec, execution: ExecutionSpec, restart: bool, as_js
     if known is not None:
         spec_of(folder, known)  # raises an error if these are not its settings
     if known is None or known["status"] not in ENDED:
+        specs.check_devices([spec], execution)
+        if idle := specs.unused_gpu(spec, execution):
+            say(idle)
         _follow(spec, execution, restart, folder)
     else:
         say(f"trial {spec.trial_id} has ended already (--restart runs it again)")
