@@ -33,6 +33,15 @@ class Piece(NamedTuple):
     name: str
     shape: tuple[int, ...]
     start: int
+    channels_last: bool = False  # a convolution's weights, in the order that GPUs multiply in
+
+    def of(self, vector: Tensor) -> Tensor:
+        """Return the tensor in a vector, sharing its memory."""
+        values = vector[self.start : self.end]
+        if not self.channels_last:
+            return values.view(self.shape)
+        out, channels, *window = self.shape
+        return values.view(out, *window, channels).movedim(-1, 1)
 
     @property
     def end(self) -> int:
@@ -77,7 +86,14 @@ def pieces(named: Sequence[tuple[str, Sequence[int]]]) -> tuple[Piece, ...]:
 
 def views(vector: Tensor, layout: tuple[Piece, ...]) -> dict[str, Tensor]:
     """Return each piece by its name, sharing memory with the vector."""
-    return {p.name: vector[p.start : p.end].view(p.shape) for p in layout}
+    return {p.name: p.of(vector) for p in layout}
+
+
+def logical(vector: Tensor, layout: tuple[Piece, ...]) -> Tensor:
+    """Return the numbers in the order of their names and indices, however they lie in memory."""
+    if not any(p.channels_last for p in layout):
+        return vector
+    return torch.cat([p.of(vector).flatten() for p in layout])
 
 
 def mean(vectors: Sequence[Tensor], shares: Sequence[float]) -> Tensor:

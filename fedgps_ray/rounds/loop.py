@@ -11,7 +11,7 @@ from fedgps_ray.rounds.pool import NOTHING, Kept, Pool
 from fedgps_ray.rounds.selection import schedule
 from fedgps_ray.rounds.worker import Asked, Job
 from fedgps_ray.spec import TrialSpec
-from fedgps_ray.tensors import all_finite, num_bytes, sha256
+from fedgps_ray.tensors import Layout, all_finite, logical, num_bytes, sha256
 from fedgps_ray.training.evaluate import Score
 
 Row = dict[str, Any]
@@ -45,7 +45,7 @@ def run(spec: TrialSpec, cohort: Cohort, pool: Pool, start: Snapshot) -> Iterato
     """Yield round after round; a round is tested while the clients already work on the next."""
     picked = schedule(spec, [client.num_examples for client in cohort.clients])
     last_present = picked[start.rounds_done - 1] if start.rounds_done else []
-    loop = _Loop(spec.method, pool, start, last_present)
+    loop = _Loop(spec.method, pool, start, last_present, cohort.layout)
     pending: Callable[[], Finished] | None = None
     for t in range(start.rounds_done, spec.rounds):
         clients = tuple(cohort.clients[k] for k in picked[t])
@@ -70,9 +70,14 @@ class _Loop:
     """The server's side of a trial: state and kept values, replaced round by round."""
 
     def __init__(
-        self, method: Method, pool: Pool, start: Snapshot, last_present: Sequence[int]
+        self,
+        method: Method,
+        pool: Pool,
+        start: Snapshot,
+        last_present: Sequence[int],
+        layout: Layout,
     ) -> None:
-        self.method, self.pool = method, pool
+        self.method, self.pool, self.layout = method, pool, layout
         self.state, self.kept = start.state, start.kept
         self.last_present = set(last_present)
         self.began, self.bytes_down = 0.0, [0]
@@ -108,7 +113,7 @@ class _Loop:
         row = {
             "round": turn.round + 1,
             "train_loss": _mean_loss(replies),
-            "weights_sha256": sha256(weights),
+            "weights_sha256": sha256(logical(weights, self.layout.weights)),
             **{key: asked[key] + sum(c[key] for c in clients) for key in SUMMED},
             "divergence": measured.pop("divergence", None),
             "metrics": _metrics(measured, replies),

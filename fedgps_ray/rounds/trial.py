@@ -169,7 +169,7 @@ class _Trial:
         params: Params = self.store.spec.method.global_params(self.last.state)
         layout = self.worker.network.layout
         tensors = views(params.weights, layout.weights) | views(params.buffers, layout.buffers)
-        whole = {name: tensor.clone().cpu() for name, tensor in tensors.items()}
+        whole = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
         files.write(
             self.store.folder / "model.safetensors", lambda beside: save_file(whole, beside)
         )

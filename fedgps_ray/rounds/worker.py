@@ -111,7 +111,9 @@ class Worker:
         settle(self.device, spec.precision, spec.deterministic)
         self.dtype, cast = arithmetic(spec.precision)
         self.clients = clients_of(setup)
-        self.network = Network(self._model(), self.device, self.dtype, cast)
+        # by the spec: the server of a trial on GPUs is on the CPU, and shares the layout
+        order = spec.device == "cuda"
+        self.network = Network(self._model(), self.device, self.dtype, cast, order)
         self._parts = [torch.from_numpy(part.copy()).to(self.device) for part in setup.parts]
         self._train, self._test = self._examples()
         self._surrogate = self._surrogate_images()

@@ -16,12 +16,15 @@ from fedgps_ray.tensors import Layout, Params, Piece, pieces, views
 from fedgps_ray.training.arithmetic import Arithmetic
 
 
-def layout_of(model: nn.Module) -> Layout:
-    """Return where each parameter that is trained and each statistic will lie."""
+def layout_of(model: nn.Module, channels_last: bool = False) -> Layout:
+    """Return where each parameter that is trained and each statistic will lie, and how."""
     weights = [(name, tuple(p.shape)) for name, p in trained(model)]
     buffers = [(name, tuple(b.shape)) for name, b in followed(model)]
     head = model.split.layer if isinstance(model, Adapted) else "head"
-    return Layout(pieces(weights), pieces(buffers), head)
+    laid = pieces(weights)
+    if channels_last:
+        laid = tuple(piece._replace(channels_last=len(piece.shape) == 4) for piece in laid)
+    return Layout(laid, pieces(buffers), head)
 
 
 class Place(NamedTuple):
@@ -50,9 +53,10 @@ class Network:
         device: torch.device,
         dtype: torch.dtype,
         cast: torch.dtype | None = None,
+        channels_last: bool = False,
     ) -> None:
         self.model, self._arithmetic = model, Arithmetic(dtype, cast)
-        self.layout = layout_of(model)
+        self.layout = layout_of(model, channels_last)
         self.weights = torch.empty(_size(self.layout.weights), device=device, dtype=dtype)
         self.grads = torch.zeros_like(self.weights)
         self.buffers = torch.empty(_size(self.layout.buffers), device=device, dtype=dtype)

@@ -106,6 +106,20 @@ def test_stopped_and_resumed_on_the_device_a_trial_ends_as_on_the_cpu(method, tm
         pd.testing.assert_series_equal(found[column], expected[column])
 
 
+# the pretended device cannot change the strides of a parameter that exists; CUDA can
+@pytest.mark.filterwarnings("ignore:grad and param do not obey the gradient layout contract")
+@pytest.mark.parametrize("method", ["fedgps_cf", "fedmr"])
+def test_weights_that_lie_channels_last_are_resumed_too(method, tmp_path):
+    """The layout follows the spec's device, so this is how a trial lies in a GPU's memory."""
+    spec = tiny_spec(method, device="cuda")
+    trial(spec, tmp_path / "cpu", "cpu")
+    with pretend():
+        trial(spec, tmp_path / "device", DEVICE, rounds=2)
+        trial(spec, tmp_path / "device", DEVICE)
+    (expected, _), (found, _) = (results(tmp_path / where) for where in ("cpu", "device"))
+    assert found["weights_sha256"].tolist() == expected["weights_sha256"].tolist()
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_trains_and_is_tested_on_the_device(name, tmp_path):
     size = {"num_classes": 3, "image_size": 32, "channels": 3, "train_size": 8, "test_size": 4}

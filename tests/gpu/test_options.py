@@ -5,7 +5,8 @@ import torch
 
 from fedgps_ray.cli import specs
 from fedgps_ray.cli.commands.run import _will_train
-from fedgps_ray.cli.declared import Run
+from fedgps_ray.cli.commands.sweep import loaded
+from fedgps_ray.cli.declared import Run, Sweep
 from fedgps_ray.errors import UserError
 from fedgps_ray.spec import execution_spec, trial_spec
 from fedgps_ray.tools import doctor, repeats
@@ -94,6 +95,26 @@ def test_ray_does_not_start_early_for_a_gpu_that_is_not_here(given, tmp_path, mo
     driver = tmp_path / "nvidia-smi"
     driver.touch(mode=0o755)
     assert _will_train(Run(folder=tmp_path, **given))
+
+
+@pytest.mark.parametrize(
+    ("base", "share", "given", "device"),
+    [
+        ("", "", {}, "cpu"),
+        ("", "client_gpus = 0.5", {}, "cuda"),
+        ("", "", {"client_gpus": 0.5}, "cuda"),
+        ("", "client_gpus = 0.5", {"device": "cpu"}, "cpu"),
+        ('device = "cpu"', "client_gpus = 0.5", {}, "cpu"),
+        ('device = "cuda"', "", {}, "cuda"),
+        ('device = "cuda"', "", {"settings": ["device=cpu"]}, "cpu"),
+    ],
+)
+def test_the_device_of_an_experiment(base, share, given, device, tmp_path):
+    file = tmp_path / "mine.toml"
+    grid = "[grid]\nseed = [0, 1]\n"
+    file.write_text(f"[base]\nrounds = 2\n{base}\n{grid}[execution]\nactors = 1\n{share}\n")
+    found = loaded(file, Sweep(file=file, **given))
+    assert [cell.spec.device for cell in found.cells] == [device] * 2
 
 
 # --- doctor -------------------------------------------------------------------------------------

@@ -32,22 +32,29 @@ from fedgps_ray.tools.cost import budget
 
 def sweep(options: Sweep) -> None:
     """Run all trials of an experiment file that have not ended yet."""
-    experiment = load(options.file, _settings(options))
+    experiment = loaded(options.file, options)
     _launch(_job(experiment, options, str(options.file)), options)
 
 
 def run_paper(options: PaperRun) -> None:
     """Run a table of the paper, as printed or at laptop scale."""
-    experiment = load(path_of(options.name), _settings(options))
+    experiment = loaded(path_of(options.name), options)
     if options.scale == "small":
         experiment = scaled(experiment, "small", options.dataset, options.rounds)
     _launch(_job(experiment, options, options.name), options)
 
 
-def _settings(options: Launch) -> list[str]:
-    """Return what the options change in an experiment."""
-    device = specs.device_settings(options.wanted)
-    return [*(f"{key}={value}" for key, value in device.items()), *(options.settings or [])]
+def loaded(file: Path, options: Launch) -> Experiment:
+    """Return an experiment on the device that options, its trials or its share of a GPU name."""
+    given = options.settings or []
+    experiment = load(file, [*_as_text(specs.device_settings(options.wanted)), *given])
+    implied = specs.device_settings(experiment.execution | options.wanted)
+    named = any("device" in cell.spec.model_fields_set for cell in experiment.cells)
+    return load(file, [*_as_text(implied), *given]) if implied and not named else experiment
+
+
+def _as_text(settings: dict[str, str]) -> list[str]:
+    return [f"{key}={value}" for key, value in settings.items()]
 
 
 def _launch(job: SweepPlan, options: Launch) -> None:
