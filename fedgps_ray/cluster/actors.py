@@ -179,9 +179,8 @@ def device_for(wanted: str, gpu_ids: Sequence[int | str]) -> str:
 
 
 def gpu_share() -> float:
-    """Return how much of a GPU this actor was given; Ray names it after the placement group."""
-    given = ray.get_runtime_context().get_assigned_resources()
-    return max((v for name, v in given.items() if name.split("_group_")[0] == "GPU"), default=0.0)
+    """Return how much of a GPU this actor was given."""
+    return float(ray.get_runtime_context().get_assigned_resources().get("GPU", 0))
 
 
 def out_of_memory(spec: TrialSpec, problem: Exception) -> GpuFull:
