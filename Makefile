@@ -13,9 +13,10 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --disable-pip-version-check --no-input -c constraints.txt -e ".[dev]"
 	touch $(READY)
 
-demo: $(READY)  ## FedAvg, FedGPS and FedGPS-CF on the embedded digits, then the report
-	$(BIN)/fedgps-ray sweep experiments/quickstart.toml --out runs/demo
+demo: $(READY)  ## FedAvg, VHL and FedGPS on the embedded digits, then the report
+	$(BIN)/fedgps-ray sweep experiments/demo.toml --out runs/demo
 	$(BIN)/fedgps-ray report runs/demo
+	$(BIN)/python -m fedgps_ray.tools.demo runs/demo
 
 test: $(READY)  ## the tests, in some minutes
 	$(BIN)/python -m pytest -m "not slow"

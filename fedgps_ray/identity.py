@@ -9,13 +9,21 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter
-from pydantic.dataclasses import is_pydantic_dataclass
+from pydantic.fields import FieldInfo
 
 Table = dict[str, Any]
+Settings = Mapping[str, Any]
 
 IDENTITY_VERSION = 2  # of the rule by which ids are made; 1 was a hash of all settings
 ID = re.compile(r"[0-9a-f]{12}")
-SELECTORS = {"dataset": "name", "method": "name", "partition": "kind", "surrogate": "kind"}
+SELECTORS = {
+    "dataset": "name",
+    "model": "name",
+    "method": "name",
+    "partition": "kind",
+    "surrogate": "kind",
+}
+NOT_OPTIONS = ("name", "code")  # of a method
 EXACT = 2**53  # up to here a whole number is the same as int and as float
 PLAIN: TypeAdapter[Any] = TypeAdapter(Any)
 NOTHING: Mapping[str, str] = {}
@@ -53,12 +61,12 @@ class Label(NamedTuple):
         return [f"{key} {value}" for key, value in self.settings.items() if key not in without]
 
 
-def trial_id(identity: Mapping[str, Any], version: int = IDENTITY_VERSION) -> str:
+def trial_id(identity: Settings, version: int = IDENTITY_VERSION) -> str:
     """Return the id of a trial: the name of its folder, and the key to resume it."""
     return hashlib.sha256(f"{version}:{canonical(identity)}".encode()).hexdigest()[:12]
 
 
-def canonical(content: Any) -> str:
+def canonical(content: object) -> str:
     """Return JSON with sorted keys: the same text for the same content."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
@@ -84,7 +92,7 @@ def neutral_values(kind: type) -> Table:
     }
 
 
-def _kind_of(value: Any) -> str:
+def _kind_of(value: object) -> str:
     return str(getattr(value, "kind", getattr(value, "name", type(value).__name__)))
 
 
@@ -98,13 +106,13 @@ def _neutral_values(kind: type) -> dict[str, _Value]:
     }
 
 
-def _declared(default: Any, annotations: tuple[Any, ...]) -> Any:
+def _declared(default: object, annotations: tuple[object, ...]) -> object:
     return next((item.value for item in annotations if isinstance(item, Neutral)), default)
 
 
 def _fields(kind: Any) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     """Return default and annotations of each field of a dataclass or a pydantic model."""
-    if issubclass(kind, BaseModel) or is_pydantic_dataclass(kind):
+    if issubclass(kind, BaseModel) or hasattr(kind, "__pydantic_fields__"):  # or inherits them
         infos = kind.model_fields if issubclass(kind, BaseModel) else kind.__pydantic_fields__
         return {name: (_default_of(info), tuple(info.metadata)) for name, info in infos.items()}
     hints = get_type_hints(kind, include_extras=True)
@@ -114,28 +122,29 @@ def _fields(kind: Any) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     }
 
 
-def _default_of(info: Any) -> Any:
+def _default_of(info: FieldInfo) -> object:
     return ABSENT if info.is_required() else info.get_default(call_default_factory=True)
 
 
-def _default(field: "dataclasses.Field[Any]") -> Any:
+def _default(field: "dataclasses.Field[Any]") -> object:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return ABSENT if field.default is dataclasses.MISSING else field.default
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     return _numbers(PLAIN.dump_python(value, mode="json"))
 
 
-def _numbers(value: Any) -> Any:
+def _numbers(value: object) -> Any:
     """Write equal numbers in one way: 1 for 1.0, and 0 for -0.0."""
     if isinstance(value, dict):
         return {key: _numbers(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_numbers(item) for item in value]
-    is_whole = isinstance(value, float) and value.is_integer() and abs(value) <= EXACT
-    return int(value) if is_whole else value
+    if isinstance(value, float) and value.is_integer() and abs(value) <= EXACT:
+        return int(value)
+    return value
 
 
 # --- the settings that are not neutral ------------------------------------------------------------
@@ -146,7 +155,7 @@ def identity(spec: BaseModel) -> Table:
     return _departures(spec, _numbers(spec.model_dump(mode="json")), SELECTORS)
 
 
-def _departures(settings: Any, written: Table, selectors: Mapping[str, str] = NOTHING) -> Table:
+def _departures(settings: object, written: Table, selectors: Mapping[str, str] = NOTHING) -> Table:
     """Return what is not neutral in settings, which are given as an object and as JSON."""
     kind: type = type(settings)
     neutral, departures = _neutral_values(kind), {}
@@ -160,7 +169,7 @@ def _departures(settings: Any, written: Table, selectors: Mapping[str, str] = NO
     return departures
 
 
-def _departure(value: Any, written: Any, neutral: _Value, selector: str | None) -> Any:
+def _departure(value: object, written: Any, neutral: _Value, selector: str | None) -> Any:
     if not _has_fields(value):
         return ABSENT if _is_same(written, neutral.plain) else written
     own = _departures(value, {key: item for key, item in written.items() if key != selector})
@@ -173,24 +182,24 @@ def _departure(value: Any, written: Any, neutral: _Value, selector: str | None) 
     return {"class": type(value).__name__, **own}  # no field can be called like a keyword
 
 
-def _selected(neutral: Any, selector: str) -> Any:
+def _selected(neutral: object, selector: str) -> object:
     return neutral[selector] if isinstance(neutral, Mapping) else neutral
 
 
-def _has_fields(value: Any) -> bool:
+def _has_fields(value: object) -> bool:
     return isinstance(value, BaseModel) or (
         dataclasses.is_dataclass(value) and not isinstance(value, type)
     )
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def _is_same(one: object, other: object) -> bool:
     """Say whether two values are the same JSON: true is not 1."""
     if type(one) is not type(other):
         return False
     return canonical(one) == canonical(other) if isinstance(one, list | dict) else one == other
 
 
-def completed(settings: Any, stored: Mapping[str, Any]) -> Table:
+def completed(settings: object, stored: Settings) -> Table:
     """Return stored settings, with neutral values for those that were added later."""
     kind: type = type(settings)
     table = {
@@ -207,7 +216,7 @@ def completed(settings: Any, stored: Mapping[str, Any]) -> Table:
 # --- columns --------------------------------------------------------------------------------------
 
 
-def columns(trial_id: str, settings: Mapping[str, Any], options: Mapping[str, Any]) -> Table:
+def columns(trial_id: str, settings: Settings, options: Settings) -> Table:
     """Return the columns that identify a trial; every row of its results has them.
 
     settings: as JSON. options: the hyperparameters of the method that are not neutral.
@@ -216,8 +225,8 @@ def columns(trial_id: str, settings: Mapping[str, Any], options: Mapping[str, An
     method, optimizer = settings["method"], settings["optimizer"]
     return {
         "trial_id": trial_id,
-        "dataset": dataset.get("file", "").removesuffix(".npz") or dataset["name"],
-        "model": settings["model"],
+        "dataset": dataset.get("file", "").removesuffix(".npz") or _called(dataset),
+        "model": _called(settings["model"]),
         "method": method["name"],
         "method_options": json.dumps(options, sort_keys=True),
         "partition": partition["kind"],
@@ -236,7 +245,16 @@ def columns(trial_id: str, settings: Mapping[str, Any], options: Mapping[str, An
     }
 
 
-def method_options(settings: Mapping[str, Any], identity: Mapping[str, Any]) -> Table:
+def method_options(settings: Settings, identity: Settings) -> Table:
     """Return the hyperparameters of a method that are not neutral, as they were written."""
     method = settings["method"]
-    return {key: method[key] for key in identity.get("method", {}) if key != "name"}
+    return {key: method[key] for key in identity.get("method", {}) if key not in NOT_OPTIONS}
+
+
+def _called(choice: Any) -> str:
+    """Return the name of a model or data set, with the options of one from outside."""
+    if isinstance(choice, str):
+        return choice
+    options = choice.get("options") or {}
+    told = ", ".join(f"{key}={value}" for key, value in options.items())
+    return f"{choice['name']}({told})" if told else str(choice["name"])

@@ -1,9 +1,9 @@
 """TrialSpec: every setting that can change a result. ExecutionSpec: those that must not."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -23,14 +23,16 @@ from fedgps_ray.data.partition import Classes, Dirichlet, Iid, Natural, Partitio
 from fedgps_ray.data.surrogate import LabelledFile, Noise, SurrogateSpec
 from fedgps_ray.errors import UserError, unknown
 from fedgps_ray.identity import Neutral
-from fedgps_ray.methods import METHODS, Method
+from fedgps_ray.methods import METHODS, Method, outside
 from fedgps_ray.methods.base import is_method
-from fedgps_ray.models import MODELS
+from fedgps_ray.models import Outside, parse_model
+from fedgps_ray.references import Code, Found, found_in, found_of, give
 from fedgps_ray.training.arithmetic import Precision
 from fedgps_ray.training.local import Sgd
 
 Checked = TypeVar("Checked", bound=BaseModel)
 
+Logger = Literal["csv", "tensorboard", "wandb", "mlflow"]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 KINDS = {"dirichlet": Dirichlet, "classes": Classes, "iid": Iid, "natural": Natural}
@@ -38,14 +40,11 @@ SURROGATES = {"noise": Noise, "file": LabelledFile}
 
 
 def method_name(method: Method) -> str:
-    """Return the name under which a method is registered."""
+    """Return the name under which a method is registered, or its reference."""
+    found = found_of(type(method))
+    if found is not None:
+        return found.code.name
     return next(name for name, kind in METHODS.items() if kind is type(method))
-
-
-def _known_model(name: Any) -> Any:
-    if not isinstance(name, str) or name not in MODELS:
-        raise unknown("model", str(name), MODELS)
-    return name
 
 
 def _parse_partition(value: Any) -> Any:
@@ -77,33 +76,68 @@ def _parse_method(value: Any) -> Method:
     """Make a method from its name or from a table with its name, a preset and options."""
     if is_method(value):
         return value
-    name, preset, options = _split_method(value)
-    return METHODS[name](**{**preset.get("method", {}), **options})
+    chosen = _chosen(value)
+    options = {**chosen.preset.get("method", {}), **chosen.options}
+    if chosen.name in METHODS:
+        return chosen.kind(**options)
+    return outside.make(chosen.kind, chosen.name, options)
 
 
-def _split_method(value: Any) -> tuple[str, Mapping[str, Any], dict[str, Any]]:
+class _Chosen(NamedTuple):
+    """A method as it was named: its class, its name, the settings of a preset, its options."""
+
+    kind: type[Method]
+    name: str
+    preset: Mapping[str, Any]
+    options: dict[str, Any]
+
+
+def _chosen(value: Any) -> _Chosen:
+    if isinstance(value, type):
+        code = give(found_in(value, "method"))
+        value = {"name": code.name, "code": code.table}
     if not isinstance(value, str | Mapping) or "name" not in _table("name", value):
         raise UserError(f"method: must be a name or a table with a name, got {value!r}")
     options = _table("name", value)
     name = str(options.pop("name"))
+    kind = _kind(name, options.pop("code", None))
+    presets: dict[str, Mapping[str, Any]] = {"default": {}, **kind.presets}
+    preset = str(options.pop("preset", "default"))
+    if preset not in presets:
+        raise unknown(f"preset of {name}", preset, presets)
+    return _Chosen(kind, name, presets[preset], options)
+
+
+def _kind(name: str, code: Any) -> type[Method]:
+    if code is not None:
+        return outside.kind_of(Code.from_table(name, code))
     if name not in METHODS:
         raise unknown("method", name, METHODS)
-    presets: dict[str, Mapping[str, Any]] = {"default": {}, **METHODS[name].presets}
-    chosen = str(options.pop("preset", "default"))
-    if chosen not in presets:
-        raise unknown(f"preset of {name}", chosen, presets)
-    return name, presets[chosen], options
+    return METHODS[name]
 
 
 def _kind_and_preset(method: Any) -> tuple[type[Method], Mapping[str, Any]]:
     if is_method(method):
         return type(method), {}
-    name, preset, _ = _split_method(method)
-    return METHODS[name], preset
+    chosen = _chosen(method)
+    return chosen.kind, chosen.preset
 
 
 def _dump_method(method: Method) -> dict[str, Any]:
-    return {"name": method_name(method), **dataclasses.asdict(method)}
+    return {"name": method_name(method), **_code(type(method)), **dataclasses.asdict(method)}
+
+
+def _dump_model(model: str | Outside) -> str | dict[str, Any]:
+    if isinstance(model, str):
+        return model
+    own = {"options": dict(model.options), "head": model.head}
+    given = {key: value for key, value in own.items() if value}
+    return {"name": model.name, **_code(model.make), **given}
+
+
+def _code(imported: object) -> dict[str, Any]:
+    found = found_of(imported)
+    return {} if found is None else {"code": found.code.table}
 
 
 class TrialSpec(BaseModel):
@@ -120,7 +154,9 @@ class TrialSpec(BaseModel):
     clients: Count = 10
     sampling_rate: Annotated[float, Field(gt=0, le=1)] = 0.5
     selection: Literal["stream", "official"] = "stream"
-    model: Annotated[str, BeforeValidator(_known_model)] = "cnn"
+    model: Annotated[str | Outside, PlainValidator(parse_model), PlainSerializer(_dump_model)] = (
+        "cnn"
+    )
     method: Annotated[
         Method, PlainValidator(_parse_method), PlainSerializer(_dump_method), Neutral("fedgps")
     ]
@@ -166,6 +202,19 @@ class TrialSpec(BaseModel):
         return self
 
     @property
+    def code(self) -> tuple[Found, ...]:
+        """Return the code from outside the package that the trial runs."""
+        model = self.model.make if isinstance(self.model, Outside) else None
+        found = [found_of(type(self.method)), found_of(model), datasets.code_of(self.dataset)]
+        return tuple(one for one in found if one is not None)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Take the code along to other processes, as text."""
+        if not self.code:
+            return super().__reduce_ex__(protocol)
+        return received, (self.model_dump(mode="json"), self.code)
+
+    @property
     def partition_seed(self) -> int:
         """Scenario 1 is drawn with seed 0."""
         return self.scenario - 1
@@ -201,7 +250,8 @@ class ExecutionSpec(BaseModel):
     data_dir: Path | None = None
     download: bool = False
     storage: str | None = None  # URI where a sweep's results are kept; out is then a copy
-    files: dict[str, str] = {}  # content hash -> path of the .npz files that the spec names
+    log: tuple[Logger, ...] = ()  # where else the rounds go
+    files: dict[str, str] = {}  # content hash -> path of the data and code that the spec names
 
     @model_validator(mode="before")
     @classmethod
@@ -231,6 +281,13 @@ def stored_spec(settings: Mapping[str, Any]) -> TrialSpec:
     spec = trial_spec(**settings)
     whole = identity.completed(spec, settings)
     return spec if whole == settings else trial_spec(**whole)
+
+
+def received(settings: Mapping[str, Any], code: Iterable[Found]) -> TrialSpec:
+    """Make a TrialSpec in another process than the user's, from the code that came with it."""
+    for found in code:
+        give(found)
+    return trial_spec(**settings)
 
 
 def execution_spec(**values: Any) -> ExecutionSpec:
@@ -278,7 +335,8 @@ def _unknown_setting(name: str, known: list[str], values: Mapping[str, Any]) -> 
 def _known(part: str, given: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Return whose settings were given, and which there are."""
     if part == "method":
-        return f" of {given['name']}", ["preset", *_names(METHODS[given["name"]])]
+        kind = _kind(str(given["name"]), given.get("code"))
+        return f" of {given['name']}", ["preset", *_names(kind)]
     if part == "optimizer":
         return " of optimizer", _names(Sgd)
     kinds, default = (KINDS, "dirichlet") if part == "partition" else (SURROGATES, "noise")

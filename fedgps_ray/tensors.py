@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedgps_ray.errors import UserError
+from fedgps_ray.sums import ExactSum, normalised
 
 _F64 = torch.float64
 
@@ -97,12 +98,11 @@ def logical(vector: Tensor, layout: tuple[Piece, ...]) -> Tensor:
 
 
 def mean(vectors: Sequence[Tensor], shares: Sequence[float]) -> Tensor:
-    """Return the mean weighted by shares, summed in the order given."""
-    total = float(sum(shares))
-    result = vectors[0] * (shares[0] / total)
-    for vector, share in zip(vectors[1:], shares[1:], strict=True):
-        result.add_(vector, alpha=share / total)
-    return result
+    """Return the mean weighted by shares, exact up to its last rounding."""
+    result = ExactSum()
+    for vector, share in zip(vectors, normalised(shares), strict=True):
+        result.add(vector, share)
+    return result.total()
 
 
 def norm(vector: Tensor) -> float:
@@ -151,15 +151,11 @@ def num_bytes(payload: object) -> int:
 def all_finite(payload: object) -> bool:
     """Say whether no tensor in the payload holds NaN or infinity, reading from its device once.
 
-    Only the largest magnitudes are looked at: NaN and infinity come through, in one pass.
+    Smallest and largest value are looked at: NaN and infinity come through, in one pass.
     """
-    tensors = (leaf for leaf in leaves(payload) if isinstance(leaf, Tensor) and leaf.numel())
-    largest = [
-        torch.linalg.vector_norm(tensor, ord=math.inf).to(_F64)
-        for tensor in tensors
-        if tensor.is_floating_point()
-    ]
-    return not largest or all(map(math.isfinite, torch.stack(largest).tolist()))
+    tensors = [leaf for leaf in leaves(payload) if isinstance(leaf, Tensor) and leaf.numel()]
+    ends = [end.to(_F64) for t in tensors if t.is_floating_point() for end in torch.aminmax(t)]
+    return not ends or all(map(math.isfinite, torch.stack(ends).tolist()))
 
 
 def sha256(vector: Tensor) -> str:

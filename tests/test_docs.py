@@ -26,8 +26,8 @@ RUNS = {  # what stands in for parts of the commands, so that each takes seconds
     "my_study.toml": "experiments/quickstart.toml",
 }
 NEED_MORE = re.compile(  # a cluster, a name of the reader's, or minutes
-    r"^(sweep(?!.*--dry-run)|paper run|bench|soak|doctor|resume)|[A-Z]{3,}|--address|--actors 2"
-    r"|gpus"
+    r"^(sweep(?!.*--dry-run)|paper run|bench|soak|chaos|doctor|resume|new)|[A-Z]{3,}"
+    r"|--address|--actors 2|gpus"
     r"|^(run|report|verify|watch|status)$"
 )
 
@@ -71,6 +71,7 @@ def playground(tmp_path_factory):
     (folder / "experiments").symlink_to(ROOT / "experiments")
     (code,) = blocks("docs/adding-a-data-set.md")
     subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
+    subprocess.run([*PROGRAM, "new", "method", "my_method"], cwd=folder, check=True)
     quick = "run --model mlp --method fedavg --rounds 2 --actors 0"
     subprocess.run([*PROGRAM, *shlex.split(quick)], cwd=folder, check=True, capture_output=True)
     return folder

@@ -1,4 +1,5 @@
 import hashlib
+import itertools
 import math
 from typing import NamedTuple
 
@@ -98,12 +99,18 @@ def test_mean_by_shares(shares, expected):
     assert tensors.mean(models, shares).tolist() == list(expected)
 
 
-def test_mean_sums_in_the_order_given():
-    # in float32, 1 is lost beside 1e8: ((1e8 - 1e8) + 1) / 4, but ((1e8 + 1) - 1e8) / 4 = 0
+def test_the_order_does_not_change_a_mean():
+    # added up in float32, 1 is lost beside 1e8: ((1e8 + 1) - 1e8) / 4 = 0
     one, big, minus = (vector(v, dtype=torch.float32) for v in (1.0, 1e8, -1e8))
     nothing = torch.zeros(1)
-    assert tensors.mean([big, minus, one, nothing], [1, 1, 1, 1]).item() == 0.25
-    assert tensors.mean([big, one, minus, nothing], [1, 1, 1, 1]).item() == 0.0
+    for vectors in itertools.permutations([big, minus, one, nothing]):
+        assert tensors.mean(vectors, [1, 1, 1, 1]).item() == 0.25
+
+
+@pytest.mark.parametrize("shares", [[1.0, -1.0], [0.0, 0.0], [math.nan, 1.0]])
+def test_a_mean_needs_shares_that_count(shares):
+    with pytest.raises(ValueError, match="shares"):
+        tensors.mean([vector(1.0), vector(2.0)], shares)
 
 
 def test_mean_of_one_is_that_one_bit_for_bit_and_a_new_tensor():

@@ -11,8 +11,9 @@ from rich.markup import escape
 
 from fedgps_ray import __version__
 from fedgps_ray.cli import declared
+from fedgps_ray.cli.again import LOST
 from fedgps_ray.cli.app import app, err, out, say
-from fedgps_ray.errors import ClientFailed, UserError
+from fedgps_ray.errors import ClientFailed, Lost, UserError
 
 __all__ = ["app", "declared", "main"]
 
@@ -27,6 +28,8 @@ def main() -> None:
         app(args=arguments, prog_name="fedgps-ray")
     except UserError as problem:
         _end("error", problem, 2)
+    except Lost as loss:
+        _end("lost", f"{loss}\nwhat is done is kept: the same command continues", LOST)
     except ClientFailed as failure:
         _end("failed", failure, 1)
     except KeyboardInterrupt:
@@ -60,7 +63,7 @@ def _current_names(arguments: Sequence[str]) -> list[str]:
     return [RENAMED.get(word, word) for word in arguments]
 
 
-def _end(kind: str, problem: Exception, code: int) -> None:
+def _end(kind: str, problem: object, code: int) -> None:
     text = f"[bold red]{kind}:[/] {escape(str(problem))}"
     err.print(text, soft_wrap=True, highlight=False)
     _leave(code)

@@ -23,7 +23,6 @@ app = typer.Typer(
     help="Federated-learning experiments under data heterogeneity: FedGPS, FedGPS-CF and the"
     " methods they are compared with.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings=HELP,
@@ -31,6 +30,12 @@ app = typer.Typer(
 paper = typer.Typer(
     name="paper",
     help="The tables of the FedGPS paper as experiments.",
+    no_args_is_help=True,
+    context_settings=HELP,
+)
+new = typer.Typer(
+    name="new",
+    help="Files to start from: a method of your own with its test.",
     no_args_is_help=True,
     context_settings=HELP,
 )

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from fedgps_ray.cli.app import app, command, paper
-from fedgps_ray.cli.folders import check_file, check_folder
+from fedgps_ray.cli.app import app, command, new, paper
 from fedgps_ray.cli.options import (
     MODELS,
+    OWN,
     Address,
     Clients,
     DataDir,
@@ -22,11 +22,19 @@ from fedgps_ray.cli.options import (
     Settings,
     Split,
     check_positive,
+    completing,
 )
 from fedgps_ray.errors import UserError, unknown
+from fedgps_ray.results.folders import check_file, check_folder
+from fedgps_ray.titles import TITLES
 
 SCALES = ("full", "small")
-MethodNames = Annotated[list[str] | None, typer.Argument(help="Methods; default: all.")]
+METHODS = tuple(TITLES)  # of the package
+TABLES = ("rounds", "clients", "trials", "partitions")
+MethodNames = Annotated[
+    list[str] | None,
+    typer.Argument(help=f"Methods; default: all; {OWN}.", autocompletion=completing(METHODS)),
+]
 TableName = Annotated[str, typer.Argument(help="A name of `fedgps-ray paper list`.")]
 
 
@@ -36,8 +44,14 @@ class Run(Execution, Split):
     """Run one trial; a finished one is not run again, an interrupted one continues."""
 
     dataset: Dataset = "digits"
-    model: Annotated[str, typer.Option(help=f"{', '.join(MODELS[:-1])} or {MODELS[-1]}.")] = "cnn"
-    method: Annotated[str, typer.Option(help="See `fedgps-ray methods`.")] = "fedgps"
+    model: Annotated[
+        str,
+        typer.Option(help=f"{', '.join(MODELS)}, {OWN}.", autocompletion=completing(MODELS)),
+    ] = "cnn"
+    method: Annotated[
+        str,
+        typer.Option(help=f"See `fedgps-ray methods`, {OWN}.", autocompletion=completing(METHODS)),
+    ] = "fedgps"
     preset: Annotated[
         str | None,
         typer.Option(help="FedGPS as in the public code (official) or the text (paper)."),
@@ -46,11 +60,15 @@ class Run(Execution, Split):
     sampling_rate: Annotated[
         float, typer.Option(min=0, max=1, help="Share of the clients that train in a round.")
     ] = 0.5
-    rounds: Annotated[int, typer.Option(min=1, help="Number of rounds.")] = 50
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Number of rounds; default: 50, for digits 60.")
+    ] = None
     local_epochs: Annotated[
         int, typer.Option(min=1, help="Passes over a client's data in a round.")
     ] = 1
-    batch_size: Annotated[int, typer.Option(min=1, help="Images per step.")] = 64
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Images per step; default: 64, for digits 8.")
+    ] = None
     lr: Annotated[float | None, typer.Option(help="Learning rate; default: the method's.")] = None
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of initial weights, selection and batches.")
@@ -83,6 +101,13 @@ class Resume:
     ]
     failed: Annotated[
         bool, typer.Option("--failed", help="Of a sweep: also run again what failed.")
+    ] = False
+    trust_code: Annotated[
+        bool,
+        typer.Option(
+            "--trust-code",
+            help="Run the code that is kept in the folder, if yours is not the same.",
+        ),
     ] = False
     address: Address = None
     as_json: Json = False
@@ -120,7 +145,10 @@ class Sweep(Launch):
 @command("watch", "watch:watch", "watch runs/quickstart")
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """Show a run or sweep live from another terminal, also after it has ended; Ctrl-C leaves."""
+    """Show a run or sweep live from another terminal, also after it has ended.
+
+    Keys: q leaves, j/k or arrows scroll, / filters, s sorts, t lists the trials, f the failures.
+    """
 
     folder: ResultsFolder
     once: Annotated[bool, typer.Option("--once", help="Show it once and exit.")] = False
@@ -185,6 +213,39 @@ class Report:
             raise UserError("name a results folder, such as runs/quickstart, or use --published")
 
 
+@command("export", "export:export", "export runs/quickstart --csv --out tables")
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """Write the results of all trials as CSV or Parquet, for other programs."""
+
+    folder: ResultsFolder
+    csv: Annotated[bool, typer.Option("--csv", help="As CSV; this is the default.")] = False
+    parquet: Annotated[bool, typer.Option("--parquet", help="As Parquet.")] = False
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="A folder for all four tables, or a file (.csv, .parquet) for one of them."
+            " Default: FOLDER/export.",
+        ),
+    ] = None
+    table: Annotated[
+        str,
+        typer.Option(
+            help="For a file: rounds, clients, trials or partitions.",
+            autocompletion=completing(TABLES),
+        ),
+    ] = "rounds"
+    as_json: Json = False
+
+    def __post_init__(self) -> None:
+        check_folder(self.folder)
+        if self.csv and self.parquet:
+            raise UserError("--csv and --parquet: choose one of them")
+        if self.table not in TABLES:
+            raise unknown("table", self.table, TABLES)
+
+
 app.add_typer(paper)
 
 
@@ -244,8 +305,25 @@ class PaperRun(Launch):
 class Methods:
     """List the methods, a line each; with names: all about these, with their defaults."""
 
-    names: Annotated[list[str] | None, typer.Argument(help="Show these in full.")] = None
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Show these in full.", autocompletion=completing(METHODS)),
+    ] = None
     as_json: Json = False
+
+
+app.add_typer(new)
+
+
+@command("method", "new:method", "new method my_method", new)
+@dataclass(frozen=True, kw_only=True)
+class NewMethod:
+    """Write NAME.py, a method to change, and test_NAME.py, its test, which passes."""
+
+    name: Annotated[
+        str, typer.Argument(help="Such as my_method: the file and, as MyMethod, the class.")
+    ]
+    folder: Annotated[Path, typer.Option("--in", help="Folder to write to.")] = Path()
 
 
 @command("datasets", "listing:datasets", "datasets")
@@ -280,9 +358,12 @@ class Doctor:
 @command("verify", "verify:verify", "verify fedgps scaffold")
 @dataclass(frozen=True, kw_only=True)
 class Verify:
-    """Check here, without Ray, that the methods compute what they should."""
+    """Check here that the methods compute what they should, and that your own keep the laws."""
 
     names: MethodNames = None
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Of your own methods: also compare with real actors.")
+    ] = False
     as_json: Json = False
 
 
@@ -293,7 +374,9 @@ class Bench:
 
     workloads: Annotated[
         list[str] | None,
-        typer.Argument(help="step, W1, W2, W3 (against plain PyTorch), skew, start; default: all."),
+        typer.Argument(
+            help="W1, W2, W3 (also through `fedgps-ray run`), step, skew, start; default: all."
+        ),
     ] = None
     repeats: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 5
     as_json: Json = False
@@ -306,4 +389,14 @@ class Soak:
 
     rounds: Annotated[int, typer.Option(min=1, help="How many rounds to run.")] = 300
     method: Annotated[str, typer.Option(help="See `fedgps-ray methods`.")] = "fedgps"
+    as_json: Json = False
+
+
+@command("chaos", "chaos:chaos", "chaos --kills 12 --seed 1")
+@dataclass(frozen=True, kw_only=True)
+class Chaos:
+    """Kill and stop random processes of small sweeps of its own; check that no number changes."""
+
+    kills: Annotated[int, typer.Option(min=1, help="How many processes to kill or stop.")] = 30
+    seed: Annotated[int, typer.Option(min=0, help="Which processes, and when.")] = 0
     as_json: Json = False

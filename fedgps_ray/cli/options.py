@@ -1,20 +1,22 @@
 """Options that several commands share, and what can be checked of them without PyTorch or Ray."""
 
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fedgps_ray.cli.folders import check_folder
 from fedgps_ray.errors import UserError, unknown
+from fedgps_ray.results.folders import check_folder
 
 DATASETS = (
     *("digits", "synthetic", "cifar10", "cifar100", "svhn", "mnist", "fashion_mnist"),
     *("kmnist", "qmnist", "emnist", "usps", "stl10"),
 )
 MODELS = ("mlp", "cnn", "convnet", "resnet18", "resnet50", "vit")
+LOGGERS = ("csv", "tensorboard", "wandb", "mlflow")
 PARTITIONS = ("dirichlet", "classes", "iid", "natural")
 DEVICES = ("auto", "cpu", "cuda")
 SPLIT, WHERE = "How data is split", "Where it runs"  # headings in the help
@@ -27,8 +29,24 @@ def use_token(address: str | None) -> str | None:
     return address
 
 
+def completing(names: Sequence[str]) -> Callable[[str], list[str]]:
+    """Return what a shell asks for the names that begin with what was typed."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return complete
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-Dataset = Annotated[str, typer.Option(help=f"{', '.join(DATASETS)}, or the path of your own data.")]
+OWN = "or your own: my_file.py:Name"
+Dataset = Annotated[
+    str,
+    typer.Option(
+        help=f"{', '.join(DATASETS)}, the path of your own data, {OWN}.",
+        autocompletion=completing(DATASETS),
+    ),
+]
 Clients = Annotated[int, typer.Option(min=1, help="Number of clients.")]
 DataDir = Annotated[
     Path | None, typer.Option(help="Folder with the files of CIFAR or SVHN.", rich_help_panel=WHERE)
@@ -59,7 +77,9 @@ class Split:
     partition: Annotated[
         str,
         typer.Option(
-            help="dirichlet, classes, iid, or natural: as the data say.", rich_help_panel=SPLIT
+            help="dirichlet, classes, iid, or natural: as the data say.",
+            rich_help_panel=SPLIT,
+            autocompletion=completing(PARTITIONS),
         ),
     ] = "dirichlet"
     alpha: Annotated[
@@ -135,6 +155,14 @@ class Execution:
             min=0, help="Seconds between checkpoints. Default: 30.", rich_help_panel=WHERE
         ),
     ] = None
+    log: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also write the rounds for csv, tensorboard, wandb or mlflow; may be repeated.",
+            rich_help_panel=WHERE,
+            autocompletion=completing(LOGGERS),
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         if self.actors not in (None, "auto") and not str(self.actors).isdigit():
@@ -143,6 +171,9 @@ class Execution:
             raise UserError(f"--device {self.device}: use auto, cpu or cuda")
         if self.client_cpus is not None:
             check_positive("--client-cpus", self.client_cpus)
+        for name in self.log or []:
+            if name not in LOGGERS:
+                raise unknown("logger", name, LOGGERS)
 
     @property
     def wanted(self) -> dict[str, Any]:
@@ -157,6 +188,7 @@ class Execution:
             "data_dir": self.data_dir,
             "download": self.download or None,
             "checkpoint_seconds": self.checkpoint_seconds,
+            "log": tuple(dict.fromkeys(self.log)) if self.log else None,
         }
         return {name: value for name, value in found.items() if value is not None}
 

@@ -14,6 +14,7 @@ import torch
 
 from fedgps_ray.cluster.crew import TrialSettings
 from fedgps_ray.cluster.dispatch import Dispatcher, share
+from fedgps_ray.cluster.losses import is_loss
 from fedgps_ray.cluster.parcels import (
     AnswerJob,
     AnyJob,
@@ -27,15 +28,16 @@ from fedgps_ray.cluster.parcels import (
     wrap,
 )
 from fedgps_ray.cluster.pool import RayPool
-from fedgps_ray.cluster.session import LOST, Actor, Reference
+from fedgps_ray.cluster.session import Actor, Reference
 from fedgps_ray.data.datasets import Dataset
 from fedgps_ray.errors import ClientFailed, GpuFull, UserError
 from fedgps_ray.events import Event, Started, Status
 from fedgps_ray.methods.base import Reply
 from fedgps_ray.results.mirror import Mirror, mirrored
+from fedgps_ray.rounds.collect import Sums, take_out
 from fedgps_ray.rounds.trial import claimed, run_with_pool
 from fedgps_ray.rounds.worker import Job, Setup, Worker, prepare
-from fedgps_ray.spec import ExecutionSpec, TrialSpec
+from fedgps_ray.spec import ExecutionSpec, TrialSpec, received
 from fedgps_ray.training import arithmetic
 
 Facts = dict[str, Any]
@@ -88,7 +90,7 @@ class ClientActor:
         assert self.worker is not None
         torch.set_num_threads(self.worker.spec.threads)
         call = _Call(self.worker, arguments)
-        results = [call.run(job) for job in jobs]
+        results = call.with_sums([call.run(job) for job in jobs])
         if not apart:
             return results
         kept = [part for reply in results for part in (reply.memory, reply.velocity)]
@@ -101,6 +103,7 @@ class _Call:
     def __init__(self, worker: Worker, arguments: Sequence[Parcel]) -> None:
         self.worker, self.arguments = worker, arguments
         self.opened: dict[int, Opened] = {}
+        self.sums: Sums = {}
 
     def run(self, job: AnyJob) -> Any:
         """Do one job; an exception names the client and the round."""
@@ -112,10 +115,21 @@ class _Call:
             return self._answer(job)
         except torch.OutOfMemoryError as problem:
             raise out_of_memory(self.worker.spec, problem) from None
+        except UserError:  # says by itself what is wrong, and where
+            raise
         except Exception as problem:  # whatever a method raises has to name its client
+            if is_loss(problem):
+                raise
             raise ClientFailed(
                 f"{_named(job)}: {problem}\n{traceback.format_exc()}".strip()
             ) from None
+
+    def with_sums(self, results: list[Any]) -> list[Any]:
+        """Send the sums of all clients of the call along with the last reply."""
+        if self.sums:
+            last = max(i for i, result in enumerate(results) if isinstance(result, Reply))
+            results[last] = results[last]._replace(sums=self.sums)
+        return results
 
     def _open(self, argument: int) -> Opened:
         if argument not in self.opened:
@@ -134,7 +148,8 @@ class _Call:
     def _work(self, job: Job) -> Reply:
         message = self._open(job.message)
         memory, velocity = self._kept(job.memory), self._kept(job.velocity)
-        reply = self.worker.work(Job(job.client, job.round, message.value, memory, velocity))
+        whole = job._replace(message=message.value, memory=memory, velocity=velocity)
+        reply = take_out(self.worker.work(whole), job.shares, self.sums)
         bring, lent = Leaving(), loans_of(message.tensors, 0)  # an update is often kept too
         return reply._replace(
             upload=wrap(reply.upload, bring=bring),
@@ -206,7 +221,8 @@ class ServerActor:
 
         Nothing of an earlier trial is used but the client actors, which are set up again.
         """
-        spec, execution = TrialSpec(**settings.spec), ExecutionSpec(**settings.execution)
+        spec = received(settings.spec, settings.code.found)
+        execution = ExecutionSpec(**settings.execution)
         self.dispatcher, self.is_running = None, True
         try:
             events = self._trial(spec, execution, settings, clients, data)
@@ -232,7 +248,7 @@ class ServerActor:
             shared = share(worker.setup, data[0] if data else None)
             dispatcher = Dispatcher(clients, shared, spec.device, settings.policy)
             pool = RayPool(worker.setup, self._ready(dispatcher))
-            yield from run_with_pool(store, execution, worker, pool, losses=LOST)
+            yield from run_with_pool(store, execution, worker, pool, is_loss=is_loss)
 
     def _ready(self, dispatcher: Dispatcher) -> Dispatcher:
         """Wait for the client actors, so that the wait can be seen and stopped."""

@@ -10,16 +10,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ray
-from ray.exceptions import GetTimeoutError, RayTaskError
+from ray.exceptions import GetTimeoutError, RaySystemError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from fedgps_ray.cluster import session
+from fedgps_ray.cluster.liveness import Liveness
+from fedgps_ray.cluster.losses import LOST, is_loss
 from fedgps_ray.cluster.policy import POLICY, RetryPolicy
-from fedgps_ray.cluster.session import LOST, Actor, Reference
+from fedgps_ray.cluster.session import Actor, Reference
 from fedgps_ray.errors import ClientFailed, Lost, Stopped, UserError
 from fedgps_ray.events import Event, Status
 from fedgps_ray.loading import load
+from fedgps_ray.references import Bundle
 
 if TYPE_CHECKING:
     from fedgps_ray.spec import ExecutionSpec, TrialSpec
@@ -32,6 +35,7 @@ class TrialSettings(NamedTuple):
     execution: dict[str, Any]
     start_over: bool = False
     policy: RetryPolicy = POLICY
+    code: Bundle = Bundle()  # from outside the package, as text
 
 
 def settings_of(
@@ -42,7 +46,8 @@ def settings_of(
 ) -> TrialSettings:
     """Return what a server needs to carry out a trial."""
     patient = policy.with_hang(execution.hang_seconds)
-    return TrialSettings(spec.model_dump(mode="json"), execution.anywhere(), start_over, patient)
+    settings = spec.model_dump(mode="json")
+    return TrialSettings(settings, execution.anywhere(), start_over, patient, Bundle(spec.code))
 
 
 class Host:
@@ -174,16 +179,17 @@ def follow(crew: Crew, settings: TrialSettings, library: Actor | None = None) ->
                 losses = 0 if isinstance(event, dict) else losses
                 yield event
             return
-        except LOST as loss:
+        except Exception as problem:  # of whatever kind: no server may stay behind
             crew.drop_server()
+            if isinstance(problem, Lost) or not is_loss(problem):
+                raise
             losses, settings = losses + 1, settings._replace(start_over=False)
             another = settings.policy.after_server_loss(losses)
             if not another.again:
-                raise Lost(f"the server was lost {losses} times in a row: {loss}") from loss
+                raise Lost(f"the server was lost {losses} times in a row: {problem}") from problem
             time.sleep(another.pause)  # a shortage may pass
-        except BaseException as reason:
-            if isinstance(reason, (KeyboardInterrupt, GeneratorExit)):
-                _stop(server, settings.policy)
+        except BaseException:  # KeyboardInterrupt or GeneratorExit
+            _stop(server, settings.policy)
             crew.drop_server()
             raise
 
@@ -195,15 +201,19 @@ def _events(
     library: Actor | None,
 ) -> Iterator[Event]:
     """Let a server run a trial and yield what it tells."""
-    data: list[Reference] = (
-        ray.get(library.find.remote(settings.spec["dataset"])) if library else []
-    )
+    data: list[Reference] = []
+    if library is not None:
+        asked: Reference = library.find.remote(settings.spec["dataset"])
+        for _ in asking(library, asked, settings.policy):
+            yield Status("waiting for data")
+        data = ray.get(asked)
     stream: Any = server.stream.options(num_returns="streaming")
     rows = stream.remote("run", settings, clients, data)
+    silence = Silence(settings.policy)
     while True:
         ready, _ = ray.wait([rows], timeout=settings.policy.look_seconds)
         if not ready:
-            yield _status(server, settings.policy)
+            yield silence.note(_status(server, settings.policy))
             continue
         try:
             yield ray.get(next(rows))
@@ -218,16 +228,53 @@ def _cause(failure: RayTaskError) -> BaseException:
     cause = failure.cause
     if isinstance(cause, RayTaskError):
         return _cause(cause)
-    return cause if isinstance(cause, (UserError, ClientFailed, Stopped, *LOST)) else failure
+    known = isinstance(cause, (UserError, ClientFailed, Stopped)) or is_loss(cause)
+    return cause if known else failure
 
 
-def _status(server: Actor, policy: RetryPolicy) -> Status:
+class Silence:
+    """Notes whether a server answers, and ends the wait for one that hangs."""
+
+    def __init__(self, policy: RetryPolicy) -> None:
+        self.policy, self.pace = policy, policy.pace()
+        self.since, self.has_answered = time.monotonic(), False
+
+    def note(self, status: Status | None) -> Status:
+        """Take in an answer, or that there was none; raise an error if there was none for long."""
+        if status is not None:
+            self.since, self.has_answered = time.monotonic(), True
+            return status
+        seconds = time.monotonic() - self.since
+        if seconds > self.policy.allowed_silence(self.has_answered) * self.pace.slowness:
+            raise RaySystemError(f"the server has not answered for {seconds:.0f} s")
+        return Status("waiting for the server")
+
+
+def _status(server: Actor, policy: RetryPolicy) -> Status | None:
+    """Return what a server does, or None if it does not say."""
     try:
         asked: Reference = server.control.remote("status")
         status: Status = ray.get(asked, timeout=policy.status_seconds)
     except (GetTimeoutError, *LOST):
-        return Status("waiting for the server")
+        return None
     return status
+
+
+def asking(actor: Actor, asked: Reference, policy: RetryPolicy = POLICY) -> Iterator[None]:
+    """Wait for an actor's answer; one that hangs is replaced, and Ray asks the next one.
+
+    The actor needs a method `ping` that is answered also while it works.
+    """
+    liveness, pace, ping = Liveness(), policy.pace(), asked
+    while not ray.wait([asked], timeout=policy.tick_seconds)[0]:
+        answered = liveness.is_asked and bool(ray.wait([ping], timeout=0)[0])
+        limit = policy.allowed_silence(is_ready=False) * pace.slowness
+        step = liveness.look(time.monotonic(), answered, limit)
+        if step == "ping":
+            ping = actor.ping.remote()
+        elif step == "replace":
+            ray.kill(actor, no_restart=False)
+        yield
 
 
 def _stop(server: Actor, policy: RetryPolicy) -> None:

@@ -104,7 +104,8 @@ class Dispatcher:
         kind = "client" if len(handles) == shared.clients else "worker"
         self.seats = [Seat(handle, f"{kind}-{i}") for i, handle in enumerate(handles)]
         self.waiting: list[tuple[float, Unit]] = []
-        self.last_ready = time.monotonic()
+        self.last_ready = self.began = time.monotonic()
+        self.pace, self.is_measured = policy.pace(), False
         self.restarts = 0
         self.stopping = False
         for seat in self.seats:
@@ -149,7 +150,7 @@ class Dispatcher:
             before, ready = ready, sum(seat.is_ready or seat.is_retired for seat in self.seats)
             if ready != before:
                 since = time.monotonic()
-            elif ready and not self.policy.keeps_waiting(ready, time.monotonic() - since):
+            elif ready and not self.policy.keeps_waiting(ready, self._seconds_since(since)):
                 return
 
     def tick(self) -> None:
@@ -183,11 +184,14 @@ class Dispatcher:
             self._retire(seat, problem)
             return
         seat.setting_up = seat.failing_since = None
+        if not self.is_measured:
+            self.is_measured = True
+            self.pace.learn(time.monotonic() - self.began)
 
     def _set_up_again(self, seat: Seat, death: Exception) -> None:
         """Try once more, unless there is no other actor either and it has gone on for long."""
         seat.failing_since = seat.failing_since or time.monotonic()
-        seconds = time.monotonic() - seat.failing_since
+        seconds = self._seconds_since(seat.failing_since)
         others_ready = any(other.is_ready for other in self.seats)
         another = self.policy.after_failed_set_up(seconds, others_ready)
         if not another.again:
@@ -253,7 +257,8 @@ class Dispatcher:
     def _watch(self, seat: Seat) -> None:
         """Ping an actor that has something to do, and kill one that is silent: it is replaced."""
         is_busy = bool(seat.calls) or seat.setting_up is not None
-        limit = self.policy.allowed_silence(seat.is_ready) if is_busy else None
+        silence = self.policy.allowed_silence(seat.is_ready) * self.pace.slowness
+        limit = silence if is_busy else None
         answered = bool(seat.liveness.is_asked and ray.wait([seat.ping], timeout=0)[0])
         step = seat.liveness.look(time.monotonic(), answered, limit)
         if step == "ping":
@@ -264,8 +269,12 @@ class Dispatcher:
     def _give_up_without_actors(self) -> None:
         if any(seat.is_ready for seat in self.seats):
             self.last_ready = time.monotonic()
-        elif not self.policy.keeps_waiting(0, time.monotonic() - self.last_ready):
-            raise Lost(f"no actor was ready for {self.policy.no_actor_seconds:g} s")
+        elif not self.policy.keeps_waiting(0, self._seconds_since(self.last_ready)):
+            raise Lost(f"no actor was ready for {time.monotonic() - self.last_ready:.0f} s")
+
+    def _seconds_since(self, then: float) -> float:
+        """Return how long ago something was; seconds of a slow machine count less."""
+        return (time.monotonic() - then) / self.pace.slowness
 
     def in_flight(self) -> list[str]:
         """Return the names of the units that are being worked on."""

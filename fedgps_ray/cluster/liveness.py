@@ -1,5 +1,7 @@
 """Whether an actor still lives: when to ping it, and when its silence has lasted too long."""
 
+import os
+from collections.abc import Callable
 from typing import Literal
 
 Step = Literal["wait", "ping", "replace"]
@@ -26,3 +28,31 @@ class Liveness:
             self.since, self.is_asked = now, True
             return "ping"
         return "wait"
+
+
+class Pace:
+    """How many times slower than usual this machine is: by its load, and by what a set-up took.
+
+    A loaded machine is not a dead one, so every limit is multiplied by this.
+    """
+
+    def __init__(
+        self,
+        usual_set_up: float,
+        slowest: float,
+        load: Callable[[], tuple[float, float, float]] = os.getloadavg,
+        cpus: int | None = None,
+    ) -> None:
+        self.usual_set_up, self.slowest = usual_set_up, slowest
+        self.load, self.cpus = load, cpus or os.cpu_count() or 1
+        self.measured = 1.0
+
+    def learn(self, set_up_seconds: float) -> None:
+        """Take in how long the first actor took to be set up."""
+        self.measured = max(self.measured, set_up_seconds / self.usual_set_up)
+
+    @property
+    def slowness(self) -> float:
+        """At least 1, and never so much that a wait has no end."""
+        waiting = self.load()[0] / self.cpus
+        return min(self.slowest, max(1.0, waiting, self.measured))

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
+from fedgps_ray.cluster.liveness import Pace
+
 
 class Next(NamedTuple):
     """What follows a loss: another attempt after a pause in seconds, or giving up."""
@@ -41,6 +43,17 @@ class RetryPolicy:
     max_launches: int = _number(5, "how often Tune is launched for trials that were lost")
     launch_pause: float = _number(5.0, "pause before the next launch, times the launches so far")
     knock_seconds: float = _number(10.0, "how long a cluster's address may take to answer")
+    usual_set_up_seconds: float = _number(10.0, "a set-up that takes longer stretches all limits")
+    max_slowness: float = _number(8.0, "how far a busy or slow machine stretches limits at most")
+    watch_seconds: float = _number(1.0, "how often the driver looks at Ray's own processes")
+    own_silence_seconds: float = _number(20.0, "a Ray of ours that is silent so long is replaced")
+    joined_silence_seconds: float = _number(45.0, "a cluster that is silent so long is lost")
+    trial_silence_seconds: float = _number(
+        30.0, "a trial's own process is replaced after hang_seconds of silence, at least this"
+    )
+    max_new_starts: int = _number(5, "how often a lost Ray is started again in quick succession")
+    calm_seconds: float = _number(600.0, "a Ray that lasted so long is not counted among these")
+    left_over_seconds: float = _number(1.0, "after a driver's death its processes have so long")
 
     def after_death(self, deaths: int) -> Next:
         """Actors died so often during the same work: do it again, or fail the trial."""
@@ -69,6 +82,22 @@ class RetryPolicy:
     def after_driver_loss(self) -> Next:
         """Its actors end by themselves; whoever continues waits for the folders they hold."""
         return Next(True, self.folder_seconds)
+
+    def after_ray_loss(self, starts: int, seconds: float) -> Next:
+        """Our own Ray was lost after some seconds: start another, or leave the rest to resume."""
+        return Next(starts < self.max_new_starts or seconds > self.calm_seconds)
+
+    def allowed_ray_silence(self, is_own: bool, slowness: float) -> float:
+        """Return how long Ray may leave a question unanswered; then it counts as lost.
+
+        Never longer than for a joined cluster: Ray itself aborts a driver after a minute.
+        """
+        own = min(self.own_silence_seconds * slowness, self.joined_silence_seconds)
+        return own if is_own else self.joined_silence_seconds
+
+    def pace(self) -> Pace:
+        """Return what stretches the limits on this machine."""
+        return Pace(self.usual_set_up_seconds, self.max_slowness)
 
     def with_hang(self, seconds: float) -> "RetryPolicy":
         """Return the policy with another limit for working actors."""

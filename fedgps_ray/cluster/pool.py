@@ -21,7 +21,9 @@ from fedgps_ray.cluster.parcels import (
 )
 from fedgps_ray.cluster.session import Reference
 from fedgps_ray.data.batches import PLAIN_BATCH
+from fedgps_ray.methods.averages import Replies
 from fedgps_ray.methods.base import Memory, Reply
+from fedgps_ray.rounds.collect import Sums, collected, join
 from fedgps_ray.rounds.pool import NOTHING, Kept
 from fedgps_ray.rounds.worker import Asked, Handle, Job, Setup
 from fedgps_ray.tensors import Params, leaves, num_bytes
@@ -54,7 +56,7 @@ class RayPool:
 
     # --- the pool's interface -------------------------------------------------------------------
 
-    def start(self, jobs: Sequence[Job]) -> Callable[[], list[Reply]]:
+    def start(self, jobs: Sequence[Job]) -> Callable[[], Replies]:
         """Begin a round; the test of the last one goes out with it."""
         stored = {id(job.message): job.message for job in jobs}
         references = {which: ray.put(wrap(message)) for which, message in stored.items()}
@@ -67,11 +69,11 @@ class RayPool:
         self._submit_test()
         self.dispatcher.submit(units)
 
-        def results() -> list[Reply]:
+        def results() -> Replies:
             self.dispatcher.wait(units)
             replies = [_opened(u, m) for u, m in zip(units, messages, strict=True)]
             self._learn(replies)
-            return replies
+            return collected(jobs, replies, _joined(replies))
 
         return results
 
@@ -180,6 +182,14 @@ def _opened(unit: Unit, message: Reference) -> Reply:
         velocity=held(reply.velocity, apart[1]),
     )
     return opened
+
+
+def _joined(replies: Sequence[Reply]) -> Sums:
+    """Return the sums of all calls; whoever formed which part, the bits are the same."""
+    sums: Sums = {}
+    for reply in replies:
+        join(sums, reply.sums or {})
+    return sums
 
 
 def _slot(held: Held | None, arguments: Arguments) -> Slot | None:

@@ -1,5 +1,6 @@
 """Ray started quietly or joined, and how many client actors its resources hold."""
 
+import _thread
 import contextlib
 import logging
 import math
@@ -7,16 +8,18 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ray
+from ray._private.state import available_resources_per_node
 from ray.actor import ActorHandle
-from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError
 
 from fedgps_ray.cluster.policy import POLICY
+from fedgps_ray.cluster.reaper import Reaper, kill_all
+from fedgps_ray.cluster.watch import watch
 from fedgps_ray.errors import UserError
 
 if TYPE_CHECKING:  # Ray starts while the importing of PyTorch is still going on
@@ -30,12 +33,41 @@ QUIET = {
 }
 Actor = ActorHandle[Any]
 Reference = ray.ObjectRef[Any]
-LOST = (RayActorError, OutOfMemoryError, ObjectLostError)  # what it means to lose an actor
 _PRINT = ray._private.worker.print_to_stdstream
+
+_ENDING = threading.Event()  # processes die because the user has stopped: not to be told
 
 # Ray's processes end with the thread that started them, so that thread stays.
 _BACKGROUND = ThreadPoolExecutor(1)
 _EARLY: list[Future[None]] = []  # Ray on its way; one at most, as there is one in a process
+_REAPERS: list[Reaper] = []  # of the Ray that this process has started
+_ANSWERS: list[Callable[["Loss"], None]] = []  # what to do when Ray is lost; the last one counts
+
+
+class Loss(NamedTuple):
+    """That Ray was lost: what happened, and whether it was started by this process."""
+
+    what: str
+    is_own: bool
+
+
+def answer_losses(answer: Callable[[Loss], None]) -> None:
+    """Choose what happens when Ray is lost; it is called in another thread, and may not return."""
+    _ANSWERS.append(answer)
+
+
+def _lost(loss: Loss) -> None:
+    """End what is left of an own Ray, then let the program decide; by default it is interrupted."""
+    if loss.is_own:
+        kill_all(session_folder())
+    answer = _ANSWERS[-1] if _ANSWERS else lambda loss: _thread.interrupt_main()
+    answer(loss)
+
+
+def session_folder() -> str:
+    """Return where the Ray of this process writes its logs."""
+    node: Any = ray._private.worker._global_node
+    return str(node.get_session_dir_path())
 
 
 def start_early(address: str | None) -> None:
@@ -47,7 +79,7 @@ def abandon_early() -> bool:
     """End a Ray that was started early and never used; return whether it is still starting."""
     if _EARLY and _EARLY[0].done():
         _EARLY.clear()
-        ray.shutdown()
+        stop()
     return bool(_EARLY)
 
 
@@ -63,15 +95,26 @@ def connected(address: str | None) -> Iterator[None]:
             _EARLY.pop().result()
         else:
             start(address)
+    is_own = address is None
+    watched = watch(is_own, lambda what: _lost(Loss(what, is_own)))
     try:
         yield
     finally:
-        ray.shutdown()
+        watched.close()
+        stop()
+
+
+def stop() -> None:
+    """Leave Ray, and end what this process has started of it."""
+    ray.shutdown()
+    while _REAPERS:
+        _REAPERS.pop().dismiss()
 
 
 def start(address: str | None) -> None:
     """Start Ray without dashboard, statistics and chatter, its ports guarded by a token."""
     os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
+    _ENDING.clear()
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     # Ray prints notices about dead processes whatever its settings; stdout may be JSON for a script
     ray._private.worker.print_to_stdstream = _print_to_stderr
@@ -79,6 +122,7 @@ def start(address: str | None) -> None:
         _guard_token()
         # "local": without it Ray would join any cluster that happens to run on this machine
         ray.init("local", include_dashboard=False, num_cpus=os.cpu_count(), **quiet)
+        _REAPERS.append(Reaper(session_folder(), POLICY.left_over_seconds))
         _guard_token()
         return
     _knock(address)
@@ -122,8 +166,15 @@ def own_answer_to_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, ours)
 
 
+def expect_deaths() -> None:
+    """Print no notices about dead processes any more, until Ray is started again."""
+    _ENDING.set()
+
+
 def _print_to_stderr(data: dict[str, Any], ignore_prefix: bool) -> None:
-    _PRINT({**data, "is_err": True}, ignore_prefix)
+    ours = any(str(line).startswith("Raylet is terminated") for line in data.get("lines", []))
+    if not (ours or _ENDING.is_set()):  # we notice that one and report it ourselves
+        _PRINT({**data, "is_err": True}, ignore_prefix)
 
 
 def _guard_token() -> None:
@@ -188,3 +239,22 @@ def use() -> dict[str, float]:
         numbers[name] = total.get(name, 0.0)
         numbers[f"{name}_used"] = total.get(name, 0.0) - free.get(name, 0.0)
     return numbers
+
+
+def nodes() -> list[dict[str, Any]]:
+    """Return for each node what it has and how much of it is reserved; bytes, CPUs and GPUs."""
+    free = available_resources_per_node()
+    here = ray.get_runtime_context().get_node_id()
+    return [
+        _node(node, free.get(node["NodeID"], {}), node["NodeID"] == here)
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+def _node(node: dict[str, Any], free: dict[str, float], is_here: bool) -> dict[str, Any]:
+    known: dict[str, Any] = {"name": node["NodeManagerHostname"], "here": is_here}
+    for name in ("CPU", "GPU", "object_store_memory"):
+        total = node["Resources"].get(name, 0.0)
+        known |= {name: total, f"{name}_used": max(0.0, total - free.get(name, 0.0))}
+    return known

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedgps_ray.data.memory import check_room
 from fedgps_ray.errors import UserError
 
+Array = NDArray[Any]  # of any type
 Labels = NDArray[np.int64]
 Numbers = tuple[float, ...]
 Augment = Literal["none", "flip_crop", "crop"]
@@ -38,9 +39,9 @@ class Dataset(NamedTuple):
     divided by 255 before.
     """
 
-    x_train: NDArray[Any]
+    x_train: Array
     y_train: Labels
-    x_test: NDArray[Any]
+    x_test: Array
     y_test: Labels
     num_classes: int
     class_names: tuple[str, ...]
@@ -69,7 +70,7 @@ class Treatment(NamedTuple):
 AS_IT_IS = Treatment()
 
 
-def from_arrays(arrays: Any, name: str, treatment: Treatment = AS_IT_IS) -> Dataset:
+def from_arrays(arrays: object, name: str, treatment: Treatment = AS_IT_IS) -> Dataset:
     """Return the data set of arrays x_train, y_train, x_test, y_test, [classes], [client_train].
 
     They come as a mapping or a named tuple; name says in messages whose arrays they are.
@@ -99,11 +100,11 @@ def from_arrays(arrays: Any, name: str, treatment: Treatment = AS_IT_IS) -> Data
     )
 
 
-def _parts(letter: str, train: Any, test: Any) -> tuple[tuple[str, Any], tuple[str, Any]]:
+def _parts(letter: str, train: object, test: object) -> tuple[tuple[str, Any], tuple[str, Any]]:
     return (f"{letter}_train", train), (f"{letter}_test", test)
 
 
-def _by_name(arrays: Any, name: str) -> dict[str, NDArray[Any]]:
+def _by_name(arrays: object, name: str) -> dict[str, Array]:
     given = arrays._asdict() if hasattr(arrays, "_asdict") else arrays
     if not isinstance(given, Mapping):
         raise UserError(
@@ -120,7 +121,7 @@ def _by_name(arrays: Any, name: str) -> dict[str, NDArray[Any]]:
     }
 
 
-def _plain(name: str, key: str, value: Any) -> NDArray[Any]:
+def _plain(name: str, key: str, value: object) -> Array:
     array = np.asarray(value)
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8")
@@ -129,9 +130,7 @@ def _plain(name: str, key: str, value: Any) -> NDArray[Any]:
     return array
 
 
-def _shaped(
-    given: Mapping[str, NDArray[Any]], key: str, name: str, treatment: Treatment
-) -> NDArray[Any]:
+def _shaped(given: Mapping[str, Array], key: str, name: str, treatment: Treatment) -> Array:
     """Return the examples in the shape that the user gave, if any."""
     x = given[key]
     if x.ndim < 2:
@@ -151,7 +150,7 @@ def _shaped(
     return x.reshape(len(x), *wanted)
 
 
-def _check_alike(name: str, x_train: NDArray[Any], x_test: NDArray[Any]) -> None:
+def _check_alike(name: str, x_train: Array, x_test: Array) -> None:
     expected, other = x_train.shape[1:], x_test.shape[1:]
     if expected != other:
         raise UserError(
@@ -163,13 +162,13 @@ def _check_alike(name: str, x_train: NDArray[Any], x_test: NDArray[Any]) -> None
         )
 
 
-def _type_class(x: NDArray[Any]) -> str:
+def _type_class(x: Array) -> str:
     if x.dtype == np.uint8:
         return "byte"
     return "int" if x.dtype.kind in "iu" else x.dtype.kind
 
 
-def recognised(x: NDArray[Any], name: str) -> Layout:
+def recognised(x: Array, name: str) -> Layout:
     """Return what the examples are, where type and shape leave no doubt; else ask for it."""
     axes, sort = x.ndim - 1, _type_class(x)
     if axes == 1 and sort in ("f", "b"):
@@ -194,7 +193,7 @@ def _image_layout(shape: tuple[int, ...]) -> Layout | None:
     return None
 
 
-def _doubt(x: NDArray[Any], name: str) -> UserError:
+def _doubt(x: Array, name: str) -> UserError:
     fitting = [layout for layout in LAYOUTS if _fits(x, layout)]
     pictures = [layout for layout in fitting if IMAGE_AXES.get(layout) == 3]
     possible = pictures or fitting  # three axes are almost always those of images
@@ -209,14 +208,14 @@ def _doubt(x: NDArray[Any], name: str) -> UserError:
     )
 
 
-def _fits(x: NDArray[Any], layout: str) -> bool:
+def _fits(x: Array, layout: str) -> bool:
     sort = _type_class(x)
     if layout in IMAGE_AXES:
         return x.ndim - 1 == IMAGE_AXES[layout] and sort in ("byte", "f")
     return sort in ("byte", "int") or (layout == "features" and sort in ("b", "f"))
 
 
-def _put(x: NDArray[Any], layout: Layout, where: str) -> NDArray[Any]:
+def _put(x: Array, layout: Layout, where: str) -> Array:
     """Return the examples in our order and type, as they are if they have both already."""
     if not _fits(x, layout):
         raise UserError(
@@ -240,7 +239,7 @@ def _wanted(layout: Layout) -> str:
     return "expected whole numbers" if layout == "tokens" else "expected numbers"
 
 
-def _floats(x: NDArray[Any], where: str) -> NDArray[np.float32]:
+def _floats(x: Array, where: str) -> NDArray[np.float32]:
     if x.dtype != np.float32 or not x.flags.c_contiguous:
         check_room(where, 4 * x.size)
     with np.errstate(over="ignore"):  # too large becomes infinite, which is refused below
@@ -250,7 +249,7 @@ def _floats(x: NDArray[Any], where: str) -> NDArray[np.float32]:
     return floats
 
 
-def _tokens(x: NDArray[Any], where: str) -> NDArray[Any]:
+def _tokens(x: Array, where: str) -> Array:
     if (lowest := int(x.min())) < 0:
         raise UserError(f"{where} has the token {lowest}, expected 0 and above")
     if x.dtype not in (np.int32, np.int64):
@@ -263,17 +262,17 @@ def _is_scaled(kind: Kind, treatment: Treatment) -> bool:
     return treatment.standardise and kind != "tokens"
 
 
-def _unchanged(x: NDArray[Any]) -> tuple[Numbers, Numbers]:
+def _unchanged(x: Array) -> tuple[Numbers, Numbers]:
     width = x.shape[-1]
     return (0.0,) * width, (1.0,) * width
 
 
-def moments(x: NDArray[Any]) -> tuple[Numbers, Numbers]:
+def moments(x: Array) -> tuple[Numbers, Numbers]:
     """Return mean and deviation of each column or channel; bytes count as 0 to 1."""
     return colours(x) if x.dtype == np.uint8 else _column_moments(x)
 
 
-def _column_moments(x: NDArray[Any]) -> tuple[Numbers, Numbers]:
+def _column_moments(x: Array) -> tuple[Numbers, Numbers]:
     columns = x.reshape(-1, x.shape[-1])
     mean = sum(part.sum(axis=0, dtype=np.float64) for part in blocks(columns)) / len(columns)
     squares = sum(((part - mean) ** 2).sum(axis=0) for part in blocks(columns)) / len(columns)
@@ -300,14 +299,14 @@ def _channel_moments(channel: NDArray[np.uint8]) -> tuple[float, float]:
     return total / number / 255, math.sqrt(variance) / 255 or 1.0
 
 
-def blocks(array: NDArray[Any], size: int = BLOCK) -> Iterator[NDArray[Any]]:
+def blocks(array: Array, size: int = BLOCK) -> Iterator[Array]:
     """Yield an array in pieces, so that what is made of them stays small."""
     for start in range(0, len(array), size):
         yield array[start : start + size]
 
 
 def _labels(
-    given: Mapping[str, NDArray[Any]], name: str, num_train: int, num_test: int
+    given: Mapping[str, Array], name: str, num_train: int, num_test: int
 ) -> tuple[Labels, Labels, tuple[str, ...]]:
     """Return the labels as numbers from 0, and the names of the classes."""
     y_train, y_test = given["y_train"], given["y_test"]
@@ -323,7 +322,7 @@ def _labels(
 
 
 def _numbered_labels(
-    name: str, y_train: NDArray[Any], y_test: NDArray[Any]
+    name: str, y_train: Array, y_test: Array
 ) -> tuple[Labels, Labels, tuple[str, ...]]:
     """Return the numbers of labels that are words, which are numbered in sorted order."""
     words, numbers = np.unique(y_train, return_inverse=True)
@@ -336,7 +335,7 @@ def _numbered_labels(
     return numbers, np.searchsorted(words, y_test), class_names
 
 
-def check_labels(name: str, key: str, labels: NDArray[Any], num_examples: int) -> None:
+def check_labels(name: str, key: str, labels: Array, num_examples: int) -> None:
     """Refuse labels that are not one whole number, 0 or above, for each example."""
     if labels.dtype.kind not in "iu":
         raise UserError(f"{name}: {key} has type {labels.dtype}, expected whole numbers")
@@ -349,7 +348,7 @@ def check_labels(name: str, key: str, labels: NDArray[Any], num_examples: int) -
         raise UserError(f"{name}: {key} has the label {lowest}, expected 0 and above")
 
 
-def check_highest(name: str, key: str, labels: NDArray[Any], num_classes: int, why: str) -> None:
+def check_highest(name: str, key: str, labels: Array, num_classes: int, why: str) -> None:
     """Refuse labels beyond the last class; why says where the number of classes is from."""
     if (highest := int(labels.max())) >= num_classes:
         raise UserError(
@@ -358,7 +357,7 @@ def check_highest(name: str, key: str, labels: NDArray[Any], num_classes: int, w
 
 
 def _class_names(
-    given: Mapping[str, NDArray[Any]], name: str, y_train: NDArray[Any]
+    given: Mapping[str, Array], name: str, y_train: Array
 ) -> tuple[tuple[str, ...], str]:
     """Return the names of the classes, and how their number is known."""
     if "classes" in given:
@@ -367,7 +366,7 @@ def _class_names(
     return names, f"y_train has {len(names)} different labels, counted from 0 without gaps"
 
 
-def _given_names(name: str, classes: NDArray[Any]) -> tuple[str, ...]:
+def _given_names(name: str, classes: Array) -> tuple[str, ...]:
     if classes.dtype.kind != "U" or classes.ndim != 1:
         raise UserError(
             f"{name}: classes has type {classes.dtype} and shape {classes.shape},"
@@ -382,7 +381,7 @@ def numbered(num_classes: int) -> tuple[str, ...]:
 
 
 def _owners(
-    given: Mapping[str, NDArray[Any]], name: str, num_train: int
+    given: Mapping[str, Array], name: str, num_train: int
 ) -> tuple[Labels | None, tuple[str, ...]]:
     """Return the number of the client that holds each training example, and all clients' names."""
     if "client_train" not in given:

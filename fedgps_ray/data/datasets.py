@@ -1,20 +1,20 @@
 """Data sets: where their files lie, and the arrays that a spec stands for."""
 
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, assert_never
 
-from numpy.typing import NDArray
-
 from fedgps_ray import loading
 from fedgps_ray.data import generated, own
-from fedgps_ray.data.arrays import Augment, Dataset, Numbers, Treatment, from_arrays
+from fedgps_ray.data.arrays import Array, Augment, Dataset, Numbers, Treatment, from_arrays
 from fedgps_ray.data.specs import (
     DATASETS,
     TORCHVISION,
     Arrays,
     DatasetSpec,
     Emnist,
+    Function,
     HuggingFace,
     ImageFolder,
     Leaf,
@@ -26,6 +26,8 @@ from fedgps_ray.data.specs import (
     parse,
 )
 from fedgps_ray.errors import UserError
+from fedgps_ray.references import Found, found_of, given
+from fedgps_ray.references.failures import failed
 
 __all__ = [
     "DATASETS",
@@ -34,6 +36,7 @@ __all__ = [
     "Dataset",
     "DatasetSpec",
     "Emnist",
+    "Function",
     "HuggingFace",
     "ImageFolder",
     "Leaf",
@@ -41,6 +44,7 @@ __all__ = [
     "Npz",
     "Source",
     "Synthetic",
+    "code_of",
     "is_path",
     "load",
     "locate",
@@ -80,10 +84,32 @@ def load(spec: DatasetSpec, source: Source = NO_SOURCE) -> Dataset:
         case Emnist():
             arrays = _reader("vision:emnist")(spec.split, source.folder, source.download)
             return from_arrays(arrays, spec.name)
+        case Function():
+            return from_arrays(_called(spec), spec.name, spec.treatment)
         case Npz() | Arrays() | Leaf() | ImageFolder() | HuggingFace():
             path = locate(spec.file, spec.sha256, source)
             return from_arrays(_read(spec, path), str(path), spec.treatment)
     assert_never(spec)
+
+
+def _called(spec: Function) -> Any:
+    """Return the arrays of the user's function."""
+    function = given(spec.reference)
+    try:
+        inspect.signature(function).bind(**spec.options)
+    except TypeError as problem:
+        raise UserError(f"{spec.name} cannot be called: {problem}") from None
+    except ValueError:  # written in C: it says nothing about its parameters
+        pass
+    try:
+        return function(**spec.options)
+    except Exception as problem:  # the user's code can raise anything
+        raise failed(f"{spec.name} failed", problem) from None
+
+
+def code_of(spec: DatasetSpec) -> Found | None:
+    """Return the code of a function from outside the package."""
+    return found_of(given(spec.reference)) if isinstance(spec, Function) else None
 
 
 def _reader(reference: str) -> Any:
@@ -112,8 +138,8 @@ def _named(spec: Named, source: Source) -> Dataset:
     assert_never(spec.name)
 
 
-def _read(spec: OwnData, path: Path) -> Mapping[str, NDArray[Any]]:
-    arrays: Mapping[str, NDArray[Any]]
+def _read(spec: OwnData, path: Path) -> Mapping[str, Array]:
+    arrays: Mapping[str, Array]
     match spec:
         case Npz():
             arrays = _reader("npz:read")(path)

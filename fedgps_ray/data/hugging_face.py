@@ -11,8 +11,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fedgps_ray.data import pictures
+from fedgps_ray.data.arrays import Array
 from fedgps_ray.data.own import files_of
 from fedgps_ray.errors import UserError, unknown
+from fedgps_ray.identity import Table
 
 LABEL_NAMES = ("label", "labels", "target", "y")
 CLIENT_NAMES = ("client", "client_id")
@@ -29,10 +31,10 @@ class Columns(NamedTuple):
 class _Split(NamedTuple):
     where: str
     table: pa.Table
-    features: dict[str, Any]  # what Hugging Face says about the columns
+    features: Table  # what Hugging Face says about the columns
 
 
-def read(folder: Path, columns: Columns, size: int | None, test: str) -> dict[str, Any]:
+def read(folder: Path, columns: Columns, size: int | None, test: str) -> Table:
     """Return the arrays of the splits train and test, or of another one named in its place."""
     train_split, test_split = (_split(folder, name) for name in ("train", test))
     label = _label_column(train_split, columns.y)
@@ -77,7 +79,7 @@ def _table(file: Path) -> pa.Table:
         return pa.ipc.open_file(source).read_all()
 
 
-def _features(table: pa.Table) -> dict[str, Any]:
+def _features(table: pa.Table) -> Table:
     text = (table.schema.metadata or {}).get(b"huggingface", b"{}")
     try:
         features = json.loads(text).get("info", {}).get("features", {})
@@ -131,7 +133,7 @@ def _listed(split: _Split) -> str:
     return f"it has {', '.join(split.table.column_names)}"
 
 
-def _is_number(kind: Any) -> bool:
+def _is_number(kind: object) -> bool:
     return bool(
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
     )
@@ -141,7 +143,7 @@ def _is_picture(split: _Split, column: str) -> bool:
     return bool(pa.types.is_struct(split.table.schema.field(column).type))
 
 
-def _examples(split: _Split, columns: Sequence[str], size: int | None) -> NDArray[Any]:
+def _examples(split: _Split, columns: Sequence[str], size: int | None) -> Array:
     if len(columns) > 1:
         return np.stack([_flat(split, column) for column in columns], axis=1)
     if _is_picture(split, columns[0]):
@@ -162,7 +164,7 @@ def _whole(split: _Split, column: str) -> Any:
     return array
 
 
-def _flat(split: _Split, column: str) -> NDArray[Any]:
+def _flat(split: _Split, column: str) -> Array:
     """Return a column of numbers or words."""
     array = _whole(split, column)
     if _is_number(array.type):
@@ -174,7 +176,7 @@ def _flat(split: _Split, column: str) -> NDArray[Any]:
     )
 
 
-def _nested(array: Any, where: str) -> NDArray[Any]:
+def _nested(array: Any, where: str) -> Array:
     """Return lists of equal length, to any depth, as one array."""
     if _is_number(array.type):
         return np.asarray(array.to_numpy(zero_copy_only=False))
@@ -192,7 +194,7 @@ def _nested(array: Any, where: str) -> NDArray[Any]:
     return inner.reshape(len(array), int(lengths[0]), *inner.shape[1:])
 
 
-def _is_other_list(kind: Any) -> bool:
+def _is_other_list(kind: object) -> bool:
     return bool(pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgps_ray.data.arrays import Array
 from fedgps_ray.errors import UserError
+from fedgps_ray.identity import Table
 
 MALFORMED = (KeyError, TypeError, AttributeError)
 
 
-def read(folder: Path) -> dict[str, Any]:
+def read(folder: Path) -> Table:
     """Return the arrays of train/*.json and test/*.json, and the user of each training example."""
     train, test = (_part(folder / part) for part in ("train", "test"))
     x_train, x_test = _numbers(train[0], test[0], folder)
@@ -40,7 +42,7 @@ def _part(folder: Path) -> tuple[list[Any], list[Any], list[str]]:
     return examples, labels, owners
 
 
-def _users(file: Path) -> dict[str, Any]:
+def _users(file: Path) -> Table:
     """Return {user: {"x": [...], "y": [...]}} of one file, after checking it."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
@@ -55,7 +57,7 @@ def _users(file: Path) -> dict[str, Any]:
         raise UserError(f"{file} cannot be read as JSON: {error}") from None
 
 
-def _numbers(train: list[Any], test: list[Any], folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+def _numbers(train: list[Any], test: list[Any], folder: Path) -> tuple[Array, Array]:
     """Return the examples as arrays; texts of one length become the numbers of their letters."""
     try:
         x_train, x_test = np.array(train), np.array(test)

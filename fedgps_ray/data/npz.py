@@ -8,9 +8,8 @@ from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 
-from fedgps_ray.data.arrays import KEYS, REQUIRED
+from fedgps_ray.data.arrays import KEYS, REQUIRED, Array
 from fedgps_ray.data.memory import check_room
 from fedgps_ray.errors import UserError
 
@@ -24,7 +23,7 @@ UNREADABLE = (
     zlib.error,
 )
 
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, Array]
 
 
 def read(path: Path) -> Arrays:
@@ -93,17 +92,17 @@ def _claimed_bytes(stream: IO[bytes]) -> int:
     return math.prod(shape) * dtype.itemsize + stream.tell()
 
 
-def _array(path: Path, key: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+def _array(path: Path, key: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
     try:
         with archive.open(member) as stream:
-            array: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
+            array: Array = npy.read_array(stream, allow_pickle=False)
             stream.read(1)  # the end of the file, where its checksum is compared
             return array
     except UNREADABLE as error:
         raise _not_plain(path, key, error) from None
 
 
-def _mapped(file: Path) -> NDArray[Any]:
+def _mapped(file: Path) -> Array:
     try:
         with file.open("rb") as stream:
             claimed = _claimed_bytes(stream)

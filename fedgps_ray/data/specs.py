@@ -1,6 +1,7 @@
 """What a user may say about a data set, checked when it is said."""
 
 from collections.abc import Mapping
+from dataclasses import field as dataclass_field
 from dataclasses import fields
 from typing import Annotated, Any, Literal, get_args
 
@@ -15,6 +16,8 @@ from pydantic.dataclasses import dataclass
 
 from fedgps_ray.data.arrays import Layout, Treatment
 from fedgps_ray.errors import UserError, unknown
+from fedgps_ray.identity import Settings, Table
+from fedgps_ray.references import Code, found_in, give
 
 DATASETS: dict[str, str] = {
     "digits": "1,797 grey 8x8 images of handwritten digits, embedded; 10 classes",
@@ -110,7 +113,7 @@ class _Own:
     standardise: bool = True
 
     @model_serializer(mode="wrap")
-    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> Table:
         """Leave out options that are not used, so that a new option changes no trial's id."""
         defaults = {field.name: field.default for field in fields(self)}
         return {
@@ -180,9 +183,40 @@ class HuggingFace(_OwnArrays):
     test: str = "test"
 
 
+@dataclass(frozen=True, config=STRICT)
+class Function:
+    """A function from outside the package that returns arrays, and what it is called with."""
+
+    name: str
+    code: dict[str, str]
+    options: dict[str, Any] = dataclass_field(default_factory=dict)
+    standardise: bool = True
+    layout: Layout | None = None
+    shape: Extent | None = None
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.code["sha256"], repr(sorted(self.options.items()))))
+
+    @property
+    def reference(self) -> Code:
+        """Which code it is."""
+        return Code.from_table(self.name, self.code)
+
+    @property
+    def treatment(self) -> Treatment:
+        """How the arrays become network input."""
+        return Treatment(self.layout, self.shape, self.standardise)
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is not used."""
+        unused: dict[str, Any] = {"options": {}, "standardise": True, "layout": None, "shape": None}
+        return {k: v for k, v in dump(self).items() if k not in unused or v != unused[k]}
+
+
 OwnData = Npz | Arrays | Leaf | ImageFolder | HuggingFace
-DatasetSpec = Named | Emnist | Synthetic | OwnData
-KINDS: dict[str, Any] = {
+DatasetSpec = Named | Emnist | Synthetic | OwnData | Function
+KINDS: Table = {
     "synthetic": Synthetic,
     "emnist": Emnist,
     "npz": Npz,
@@ -194,14 +228,14 @@ KINDS: dict[str, Any] = {
 OWN = [name for name, kind in KINDS.items() if kind in get_args(OwnData)]
 
 
-def parse(value: str | Mapping[str, Any] | DatasetSpec) -> DatasetSpec:
+def parse(value: str | Settings | DatasetSpec) -> DatasetSpec:
     """Return the spec for a name, or for a table with a name and settings."""
     if isinstance(value, get_args(DatasetSpec)):
         spec: DatasetSpec = value
         return spec
-    given = _table(value)
+    given = _table(_described(value))
     name = given["name"]
-    kind = KINDS.get(name, Named)
+    kind = Function if "code" in given else KINDS.get(name, Named)
     known = [field.name for field in fields(kind)]
     for key in given:
         if key not in known:
@@ -213,10 +247,28 @@ def parse(value: str | Mapping[str, Any] | DatasetSpec) -> DatasetSpec:
     return spec
 
 
-def _table(value: Any) -> dict[str, Any]:
+def _described(value: Any) -> Any:
+    """Return a function of Python as a table, anything else as it is."""
+    if isinstance(value, str | Mapping) or not callable(value):
+        return value
+    code = give(found_in(value, "dataset"))
+    return {"name": code.name, "code": code.table}
+
+
+def _function_table(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Put what is for the function itself apart from what is for its arrays."""
+    known = [field.name for field in fields(Function)]
+    own = {key: value for key, value in table.items() if key not in known}
+    kept = {key: value for key, value in table.items() if key in known}
+    return {**kept, "options": {**table.get("options", {}), **own}}
+
+
+def _table(value: Any) -> Table:
     table = {"name": value} if isinstance(value, str) else value
     if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
         raise UserError(f"a data set is a name, or a table with a name and settings; got {value!r}")
+    if "code" in table:
+        return _function_table(table)
     table = {**table, "name": _short_name(table["name"])}
     if table["name"] not in DATASETS:
         raise unknown("data set", table["name"], DATASETS)
@@ -243,7 +295,7 @@ def _reasons(error: ValidationError) -> str:
     return "; ".join(_reason(item) for item in error.errors())
 
 
-def _reason(item: Mapping[str, Any]) -> str:
+def _reason(item: Settings) -> str:
     place = " ".join(str(part) for part in item["loc"])
     reason = str(item["msg"])
     if item["type"] == "value_error":  # our own words

@@ -85,7 +85,7 @@ def _arrays(train: Any, test: Any, classes: Any) -> Arrays:
     }
 
 
-def _pixels(data: Any) -> NDArray[np.uint8]:
+def _pixels(data: object) -> NDArray[np.uint8]:
     """Return images with their channels last; only SVHN and STL10 have them first."""
     pixels = np.asarray(data)
     is_first = pixels.ndim == 4 and pixels.shape[-1] != 3

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedgps_ray.errors import UserError, unknown
-from fedgps_ray.experiment.document import Document, read
+from fedgps_ray.experiment.document import Document, checked, read
 from fedgps_ray.experiment.files import resolve
 from fedgps_ray.experiment.search import Search
 from fedgps_ray.experiment.tables import Table, alternatives, flat, merged
-from fedgps_ray.identity import Label
+from fedgps_ray.identity import Label, Settings
 from fedgps_ray.methods import METHODS
 from fedgps_ray.spec import TrialSpec
 
@@ -41,7 +41,7 @@ class Experiment(NamedTuple):
     description: str
     cells: tuple[GridCell, ...]
     files: dict[str, str]  # content hash -> path of the .npz files that the specs name
-    execution: dict[str, Any]  # actors, client_cpus, client_gpus, checkpoint_seconds, as given
+    execution: dict[str, Any]  # actors, client_cpus, client_gpus, checkpoint_seconds, hang_seconds
     search: Search | None
 
 
@@ -53,19 +53,33 @@ class Draft(NamedTuple):
     spec: TrialSpec
 
 
-def load(path: Path, settings: Sequence[str] = (), data_dir: Path | None = None) -> Experiment:
-    """Return the experiment of a file; settings are KEY=VALUE and win over what the file says.
+def load(
+    path: Path, settings: Sequence[str] | Mapping[str, Any] = (), data_dir: Path | None = None
+) -> Experiment:
+    """Return the experiment of a file; settings win over what it says: KEY=VALUE, or a mapping.
 
     Relative paths of .npz files start from the file's folder; what is not there is looked for in
     data_dir.
     """
+    folders = [path.parent] if data_dir is None else [path.parent, data_dir]
     try:
-        document = _within_search(read(path, settings))
-        folders = [path.parent] if data_dir is None else [path.parent, data_dir]
-        drafts, files = _drafts(document, folders)
+        return _experiment(read(path, settings), folders)
     except UserError as problem:
         told = str(problem)
         raise UserError(told if str(path) in told else f"{path}: {told}") from None
+
+
+def from_tables(content: Mapping[str, Any], settings: Mapping[str, Any]) -> Experiment:
+    """Return the experiment of tables as a file has them; settings win over what they say.
+
+    Relative paths of .npz files start from the current folder.
+    """
+    return _experiment(checked(dict(content), Path("sweep"), settings), [Path()])
+
+
+def _experiment(document: Document, folders: Sequence[Path]) -> Experiment:
+    document = _within_search(document)
+    drafts, files = _drafts(document, folders)
     cells = tuple(GridCell(draft.spec, label) for draft, label in _labelled(_ordered(drafts)))
     return Experiment(
         document.name,
@@ -91,7 +105,7 @@ def _within_search(document: Document) -> Document:
     return document._replace(search=document.search._replace(ranges=ranges))
 
 
-def _without(table: Mapping[str, Any], overrides: Mapping[str, Any]) -> Table:
+def _without(table: Settings, overrides: Settings) -> Table:
     """Drop the keys that are overridden, and those below them."""
     return {
         key: value
@@ -176,6 +190,8 @@ def _options(values: Table) -> Table:
 def _belongs_to_spec(name: str, key: str) -> bool:
     """Say whether a key of [methods.NAME] is a setting of the trial, not one of the method."""
     fields = [field for field in TrialSpec.model_fields if field != "method"]
+    if name not in METHODS:  # its options are checked when it is made
+        return key.split(".")[0] in fields
     options = ["preset", *(field.name for field in dataclasses.fields(METHODS[name]))]
     first = key.split(".")[0]
     if first not in (*fields, "method") and key not in options:
@@ -214,7 +230,7 @@ def _method(draft: Draft) -> str:
     return " ".join([options.pop("name"), *(f"{k}={_text(v)}" for k, v in options.items())])
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
 
 

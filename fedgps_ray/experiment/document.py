@@ -10,12 +10,13 @@ from fedgps_ray.errors import UserError, nearest, unknown
 from fedgps_ray.experiment.search import Search, parse_search
 from fedgps_ray.experiment.tables import Table, flat, merged, parse_setting
 from fedgps_ray.methods import METHODS
+from fedgps_ray.references import is_reference, published
 from fedgps_ray.spec import execution_spec
 
 PATHS = ("dataset", "dataset.name", "dataset.file", "surrogate", "surrogate.kind")
 TEXTS = ("name", "title", "description")
 TABLES = ("base", "grid", "methods", "execution", "search")
-EXECUTION = ("actors", "client_cpus", "client_gpus", "checkpoint_seconds")
+EXECUTION = ("actors", "client_cpus", "client_gpus", "checkpoint_seconds", "hang_seconds")
 
 
 class Document(NamedTuple):
@@ -34,11 +35,16 @@ class Document(NamedTuple):
     overrides: Table  # from --set: these win over all
 
 
-def read(path: Path, settings: Sequence[str]) -> Document:
-    """Return the checked parts of a file."""
-    content = _parsed(path)
+def read(path: Path, settings: Sequence[str] | Mapping[str, Any]) -> Document:
+    """Return the checked parts of a file; settings are KEY=VALUE, or values by key."""
+    named = settings if isinstance(settings, Mapping) else dict(map(parse_setting, settings))
+    return checked(_parsed(path), path, named)
+
+
+def checked(content: Table, path: Path, settings: Mapping[str, Any]) -> Document:
+    """Return the checked parts of tables as a file has them; settings win over what they say."""
     overrides: Table = {}
-    for key, value in map(parse_setting, settings):
+    for key, value in settings.items():
         if key.split(".")[0] in TABLES:
             content = merged(content, {key: value})
         else:
@@ -95,13 +101,13 @@ def _check_known(kind: str, given: Iterable[str], known: Sequence[str]) -> None:
             raise unknown(kind, key, known)
 
 
-def _text(key: str, value: Any) -> str:
+def _text(key: str, value: object) -> str:
     if not isinstance(value, str):
         raise UserError(f"{key}: must be a text, got {value!r}")
     return value.strip()
 
 
-def _table(key: str, value: Any) -> Table:
+def _table(key: str, value: object) -> Table:
     if not isinstance(value, Mapping):
         raise UserError(f"{key}: must be a table, written as [{key}], got {value!r}")
     return dict(value)
@@ -132,7 +138,7 @@ def _full(where: str, table: Table) -> Table:
     return table
 
 
-def _cases(cases: Any) -> list[Table]:
+def _cases(cases: object) -> list[Table]:
     if not isinstance(cases, list) or not all(isinstance(case, Mapping) for case in cases):
         raise UserError(f"cases: must be tables, each written under [[cases]], got {cases!r}")
     if not cases:
@@ -141,7 +147,9 @@ def _cases(cases: Any) -> list[Table]:
 
 
 def _methods(given: Table) -> dict[str, Table]:
-    _check_known("method", given, list(METHODS))
+    outside = published("method")
+    own = [name for name in given if not is_reference(name) and name not in outside]
+    _check_known("method", own, list(METHODS))
     return {
         name: _single(f"methods.{name}", flat(_table(f"methods.{name}", table)))
         for name, table in given.items()

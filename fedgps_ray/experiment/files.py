@@ -1,12 +1,24 @@
 """Settings to a TrialSpec; files and folders are found, hashed, and named by their content."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedgps_ray.data import datasets
-from fedgps_ray.identity import SELECTORS
+from fedgps_ray.errors import unknown
+from fedgps_ray.identity import SELECTORS, Table
+from fedgps_ray.methods import METHODS, Method
+from fedgps_ray.methods.base import is_method
+from fedgps_ray.methods.outside import kind_of, reimported
+from fedgps_ray.models import MODELS
+from fedgps_ray.references import Code, Kind, entry_file, give, is_reference, published, read
 from fedgps_ray.spec import TrialSpec, trial_spec
+
+KNOWN: Mapping[Kind, Collection[str]] = {
+    "method": METHODS,
+    "model": MODELS,
+    "dataset": datasets.DATASETS,
+}
 
 
 def resolve(values: Mapping[str, Any], *folders: Path) -> tuple[TrialSpec, dict[str, str]]:
@@ -14,7 +26,12 @@ def resolve(values: Mapping[str, Any], *folders: Path) -> tuple[TrialSpec, dict[
 
     A relative path is looked for in the folders in turn, by default in the current one.
     """
-    values, files = dict(values), {}
+    values, files = dict(values), dict[str, str]()
+    method = values.get("method")
+    if is_method(method) and type(method) not in METHODS.values():
+        values["method"] = reimported(method)
+    for kind in KNOWN:
+        values, files = _with_code(kind, values, files, folders)
     for key in ("dataset", "surrogate"):
         table = _table(key, values.get(key))
         if (given := _given_path(key, table, folders)) is not None:
@@ -27,7 +44,38 @@ def resolve(values: Mapping[str, Any], *folders: Path) -> tuple[TrialSpec, dict[
     return trial_spec(**values), files
 
 
-def _table(key: str, value: Any) -> dict[str, Any]:
+def _with_code(
+    kind: Kind, values: dict[str, Any], files: dict[str, str], folders: tuple[Path, ...]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Read the code that a method, model or data set refers to, so that it may be imported."""
+    table = _table(kind, values.get(kind))
+    name = table.get("name")
+    if not isinstance(name, str) or "code" in table or not _is_outside(kind, name):
+        return values, files
+    folder = _holding(name, (*folders, Path()))  # --set names files from here
+    code = give(read(name, kind, folder, KNOWN[kind]))
+    file = entry_file(name, kind, folder)
+    found = {} if file is None else {code.sha256: str(file)}
+    return values | {kind: {**table, "name": code.name, "code": code.table}}, files | found
+
+
+def _is_outside(kind: Kind, name: str) -> bool:
+    if name in KNOWN[kind] or name.startswith("torchvision.datasets:"):
+        return False
+    return is_reference(name) or name in published(kind)
+
+
+def _holding(reference: str, folders: tuple[Path, ...]) -> Path:
+    """Return the first folder that has the file of a reference, else the first one."""
+    place = reference.rpartition(":")[0] or reference
+    path = Path(place).expanduser()
+    if not place.endswith(".py"):
+        path = Path(place.partition(".")[0])
+    tried = [f for f in folders if (f / path).exists() or (f / path).with_suffix(".py").exists()]
+    return (*tried, *folders, Path())[0]
+
+
+def _table(key: str, value: object) -> Table:
     return dict(value) if isinstance(value, Mapping) else {SELECTORS[key]: value}
 
 
@@ -38,6 +86,8 @@ def _without_name(described: dict[str, str]) -> dict[str, str]:
 def _given_path(key: str, table: Mapping[str, Any], folders: tuple[Path, ...]) -> str | None:
     """Return the path that a table names, either in place of a name or as its file."""
     name = str(table.get(SELECTORS[key]))
+    if "code" in table:
+        return None
     if key == "surrogate":
         return name if name.endswith(".npz") else None
     if name in datasets.DATASETS:
@@ -49,3 +99,13 @@ def _given_path(key: str, table: Mapping[str, Any], folders: tuple[Path, ...]) -
 def _located(name: str, folders: tuple[Path, ...]) -> Path:
     places = [(folder / Path(name).expanduser()).resolve() for folder in folders or (Path(),)]
     return next((place for place in places if place.exists()), places[0])
+
+
+def named_method(name: str) -> tuple[type[Method], Code | None]:
+    """Return the class of a method that is built in or referred to, and the code of the latter."""
+    if not _is_outside("method", name):
+        if name not in METHODS:
+            raise unknown("method", name, METHODS)
+        return METHODS[name], None
+    code = give(read(name, "method", Path(), METHODS))
+    return kind_of(code), code

@@ -3,17 +3,17 @@
 import math
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from fedgps_ray.errors import unknown
 from fedgps_ray.experiment.cells import Experiment, GridCell
 from fedgps_ray.experiment.files import resolve
+from fedgps_ray.identity import Table
 from fedgps_ray.spec import TrialSpec
 
 SMALL_ROUNDS = 3
 SMALL_MODELS = {"resnet18": "convnet", "resnet50": "convnet"}  # the others are small
 SMALL_IMAGES = {"name": "synthetic", "image_size": 8, "train_size": 1200, "test_size": 300}
-STAND_INS: dict[str, dict[str, Any]] = {  # seeds keep the data sets apart
+STAND_INS: dict[str, Table] = {  # seeds keep the data sets apart
     "cifar10": {"seed": 0},
     "svhn": {"seed": 1},
     "cifar100": {"seed": 2, "num_classes": 20},
@@ -54,12 +54,12 @@ def scaled(
     )
 
 
-def _smaller(spec: TrialSpec, dataset: str | None, rounds: int | None) -> dict[str, Any]:
+def _smaller(spec: TrialSpec, dataset: str | None, rounds: int | None) -> Table:
     stand_in = STAND_INS.get(spec.dataset.name)
     generated = spec.dataset if stand_in is None else {**SMALL_IMAGES, **stand_in}
     return {
         "dataset": generated if dataset in (None, "synthetic") else dataset,
-        "model": SMALL_MODELS.get(spec.model, spec.model),
+        "model": SMALL_MODELS.get(str(spec.model), spec.model),
         "rounds": min(spec.rounds, SMALL_ROUNDS) if rounds is None else rounds,
         "clients": _fewer_clients(spec),
     }

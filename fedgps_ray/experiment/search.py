@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from fedgps_ray import seeds
 from fedgps_ray.errors import UserError, unknown
 from fedgps_ray.experiment.tables import Table, flat
+from fedgps_ray.identity import Settings
 
 SCHEDULERS = ("asha", "median", "none")
 METRICS = ("accuracy", "loss")
@@ -65,7 +66,7 @@ class Search(NamedTuple):
         ]
 
 
-def parse_search(table: Mapping[str, Any]) -> Search:
+def parse_search(table: Settings) -> Search:
     """Return the search that a table describes."""
     known = [*DEFAULTS, "ranges"]
     for key in table:
@@ -83,7 +84,7 @@ def parse_search(table: Mapping[str, Any]) -> Search:
     return Search(**{**given, "ranges": _ranges(table.get("ranges"))})
 
 
-def _ranges(given: Any) -> dict[str, Range]:
+def _ranges(given: object) -> dict[str, Range]:
     if not isinstance(given, Mapping) or not given:
         raise UserError(
             "search.ranges: say what is searched, such as [search.ranges] and below it"
@@ -96,7 +97,7 @@ def _ranges(given: Any) -> dict[str, Range]:
 _KEYS = {"low", "high", "log", "choices"}
 
 
-def _range(where: str, value: Any) -> Range:
+def _range(where: str, value: object) -> Range:
     if not isinstance(value, Mapping):
         raise UserError(
             f"{where}: must be a table {{ low, high, log }} or {{ choices }}, got {value!r}"
@@ -108,13 +109,13 @@ def _range(where: str, value: Any) -> Range:
     return _choices(where, value["choices"]) if "choices" in value else _span(where, value)
 
 
-def _choices(where: str, choices: Any) -> Choices:
+def _choices(where: str, choices: object) -> Choices:
     if not isinstance(choices, list) or not choices:
         raise UserError(f"{where}: choices must be a list with at least one value, got {choices!r}")
     return Choices(tuple(choices))
 
 
-def _span(where: str, value: Mapping[str, Any]) -> Span:
+def _span(where: str, value: Settings) -> Span:
     if not all(_is_finite_number(value.get(end)) for end in ("low", "high")):
         raise UserError(f"{where}: low and high must be numbers, got {dict(value)!r}")
     low, high, log = value["low"], value["high"], value.get("log", False)
@@ -127,7 +128,7 @@ def _span(where: str, value: Mapping[str, Any]) -> Span:
     return Span(low, high, log)
 
 
-def _is_whole_number(value: Any) -> bool:
+def _is_whole_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 

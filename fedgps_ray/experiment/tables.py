@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedgps_ray.errors import UserError
-from fedgps_ray.identity import SELECTORS
+from fedgps_ray.identity import SELECTORS, Settings
 
 Table = dict[str, Any]
 
 
-def is_whole(key: str, value: Mapping[str, Any]) -> bool:
+def is_whole(key: str, value: Settings) -> bool:
     """Say whether a table has a name or kind of its own, and so replaces the one before it."""
     return SELECTORS.get(key) in value
 
 
 def flat(
-    table: Mapping[str, Any],
-    stop: Callable[[str, Mapping[str, Any]], bool] = is_whole,
+    table: Settings,
+    stop: Callable[[str, Settings], bool] = is_whole,
     prefix: str = "",
 ) -> Table:
     """Return a table by dotted keys; tables at which to stop are kept as values."""
@@ -32,7 +32,7 @@ def flat(
     return values
 
 
-def put(values: Table, key: str, value: Any) -> None:
+def put(values: Table, key: str, value: object) -> None:
     """Set a dotted key; a plain name is turned into a table where one is needed."""
     *parents, last = key.split(".")
     for parent in parents:
@@ -43,7 +43,7 @@ def put(values: Table, key: str, value: Any) -> None:
     values[last] = value
 
 
-def merged(*tables: Mapping[str, Any]) -> Table:
+def merged(*tables: Settings) -> Table:
     """Return one nested table from several with dotted keys, the later ones winning."""
     values: Table = {}
     for table in tables:
@@ -52,7 +52,7 @@ def merged(*tables: Mapping[str, Any]) -> Table:
     return values
 
 
-def alternatives(value: Any) -> list[Any]:
+def alternatives(value: object) -> list[Any]:
     """Return all single values that a value with lists in it stands for."""
     if isinstance(value, list):
         return [each for item in value for each in alternatives(item)]

@@ -103,8 +103,11 @@ class Reply(NamedTuple, Generic[UploadT_co]):
     steps: int = 0
     gradient_evaluations: int = 0
     finite: bool = True
+    bytes_up: int = 0
+    update_norm: float | None = None  # of the upload's delta, if it has one
     seconds: float = 0.0
     worker: str = ""
+    sums: Any = None  # what an actor has added up so far, with the last reply of a call
 
 
 class Method(Protocol[StateT, MessageT, UploadT, MemoryT]):

@@ -9,6 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from fedgps_ray.methods.averages import averages, by_shares
 from fedgps_ray.methods.base import STRICT, About, Cohort, Reply
 from fedgps_ray.methods.fedavg import FedAvgWith
 from fedgps_ray.tensors import Params, Update, step
@@ -55,6 +56,7 @@ class FedAdam(FedAvgWith[State, None]):
         second = torch.full_like(params.weights, start)
         return State(params, torch.zeros_like(params.weights), second, 0)
 
+    @averages(by_shares)
     def merge(self, state: State, replies: Sequence[Reply[Update]]) -> State:
         """Move the weights by Adam's step; buffers are averaged."""
         delta, buffers = self.average(replies)

@@ -7,6 +7,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from typing_extensions import TypeVar
 
+from fedgps_ray.methods.averages import averages, by_shares, mean_of
 from fedgps_ray.methods.base import (
     STRICT,
     About,
@@ -21,7 +22,7 @@ from fedgps_ray.methods.base import (
     UploadT,
     Work,
 )
-from fedgps_ray.tensors import Params, Update, mean, moved, step
+from fedgps_ray.tensors import Params, Update, moved, step
 from fedgps_ray.training.gradients import backprop, cross_entropy
 from fedgps_ray.training.local import Client, Gradient, Local, train
 
@@ -74,8 +75,7 @@ class Averaging(BaseMethod[ModelStateT, MessageT, UploadT, MemoryT]):
     def average(self, replies: Sequence[Reply[HasUpdate]]) -> Update:
         """Return the weighted mean of the updates and of the buffers."""
         shares = self.shares([reply.client for reply in replies])
-        deltas = mean([reply.upload.delta for reply in replies], shares)
-        return Update(deltas, mean([reply.upload.buffers for reply in replies], shares))
+        return Update(mean_of(replies, "delta", shares), mean_of(replies, "buffers", shares))
 
     def shares(self, clients: Sequence[Client]) -> list[float]:
         """Return the aggregation weights, not normalised."""
@@ -107,6 +107,7 @@ class FedAvgWith(Averaging[TupleT, Message, Update, MemoryT]):
         done = train(local, message.params, self.gradient(local, message, memory))
         return Work(moved(message.params, done.params), memory, done.loss)
 
+    @averages(by_shares)
     def merge(self, state: TupleT, replies: Sequence[Reply[Update]]) -> TupleT:
         """Move the global model by the mean update."""
         return state._replace(params=step(state.params, self.average(replies)))

@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from fedgps_ray.methods.averages import averages, by_shares
 from fedgps_ray.methods.base import STRICT, About, Cohort, Reply
 from fedgps_ray.methods.fedavg import FedAvgWith
 from fedgps_ray.tensors import Params, Update, step
@@ -41,6 +42,7 @@ class FedAvgM(FedAvgWith[State, None]):
         """Start at rest."""
         return State(params, torch.zeros_like(params.weights))
 
+    @averages(by_shares)
     def merge(self, state: State, replies: Sequence[Reply[Update]]) -> State:
         """Move the weights along the velocity; buffers are averaged."""
         update = self.average(replies)

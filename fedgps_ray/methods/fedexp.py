@@ -5,6 +5,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic.dataclasses import dataclass
 
+from fedgps_ray.methods.averages import averages, by_shares
 from fedgps_ray.methods.base import STRICT, About, Ask, Cohort, Reply, Turn
 from fedgps_ray.methods.fedavg import FedAvgWith
 from fedgps_ray.tensors import Params, Update, norm, step
@@ -50,6 +51,7 @@ class FedExP(FedAvgWith[State, None]):
         """Start without a previous model."""
         return State(params, None, 0)
 
+    @averages(by_shares)
     def merge(self, state: State, replies: Sequence[Reply[Update]]) -> State:
         """Move the weights by a multiple of the mean update; buffers are averaged."""
         update = self.average(replies)
@@ -59,7 +61,7 @@ class FedExP(FedAvgWith[State, None]):
     def length(self, update: Update, replies: Sequence[Reply[Update]], rounds: int) -> float:
         """Return the server step."""
         shares = self.shares([reply.client for reply in replies])
-        squares = [norm(reply.upload.delta) ** 2 for reply in replies]
+        squares = [how_far(reply) ** 2 for reply in replies]
         spread = sum(p * s for p, s in zip(shares, squares, strict=True)) / sum(shares)
         eps = self.eps
         if self.eps_rule == "authors":
@@ -74,3 +76,8 @@ class FedExP(FedAvgWith[State, None]):
         mean_buffers = self.tested_buffers == "mean"
         buffers = (last.buffers + before.buffers) / 2 if mean_buffers else last.buffers
         return Params((last.weights + before.weights) / 2, buffers)
+
+
+def how_far(reply: Reply[Update]) -> float:
+    """Return the norm of a client's update, which it tells if the update itself was added up."""
+    return norm(reply.upload.delta) if reply.update_norm is None else reply.update_norm

@@ -16,6 +16,7 @@ from torch import Tensor
 from typing_extensions import TypeVar
 
 from fedgps_ray.data.batches import Batch
+from fedgps_ray.methods.averages import averages, by_shares
 from fedgps_ray.methods.base import STRICT, About, Ask, Cohort, Presets, Reply, Turn, Work
 from fedgps_ray.methods.fedavg import Averaging
 from fedgps_ray.tensors import Params, Update, moved, norm, step, sum_of_norms
@@ -206,6 +207,7 @@ class FedGPSWith(Averaging[State, Message, Upload, RememberedT]):
         upload = Upload(*update, *self.class_means(local, seen))
         return Work(upload, self.remember(local, message, update), done.loss)
 
+    @averages(by_shares)
     def merge(self, state: State, replies: Sequence[Reply[Upload]]) -> State:
         """Move the model by the mean update; pool the class means into prototypes."""
         update = self.average(replies)

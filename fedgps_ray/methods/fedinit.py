@@ -6,6 +6,7 @@ from typing import ClassVar, Literal, NamedTuple
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from fedgps_ray.methods.averages import averages, by_shares
 from fedgps_ray.methods.base import STRICT, About, Cohort, Reply, Turn, Work
 from fedgps_ray.methods.fedavg import FedAvgWith, Message
 from fedgps_ray.tensors import Params, Update, moved, step
@@ -67,6 +68,7 @@ class FedInit(FedAvgWith[State, Memory]):
         origin = start if self.mean_of == "displacements" else message.params
         return Work(moved(origin, done.params), Memory(done.params.weights), done.loss)
 
+    @averages(by_shares)
     def merge(self, state: State, replies: Sequence[Reply[Update]]) -> State:
         """Move the model by the mean update, newcomers' counted from the model as well."""
         update = self.average(replies)

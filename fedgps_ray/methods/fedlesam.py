@@ -10,11 +10,12 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from fedgps_ray.methods.averages import Shares, averages, by_shares, mean_of
 from fedgps_ray.methods.base import STRICT, About, Cohort, Reply, Turn, Work
 from fedgps_ray.methods.fedavg import Averaging
-from fedgps_ray.tensors import Params, mean, moved, norm, step
+from fedgps_ray.tensors import Params, moved, norm, step
 from fedgps_ray.training.gradients import backprop, cross_entropy, plus, shifted
-from fedgps_ray.training.local import Gradient, Local, NotNegative, Positive, Sgd, train
+from fedgps_ray.training.local import Client, Gradient, Local, NotNegative, Positive, Sgd, train
 
 
 class State(NamedTuple):
@@ -47,6 +48,14 @@ class Memory(NamedTuple):
 
     received: Tensor | None
     control: Tensor | None
+
+
+def shares_of(method: "FedLESAM", clients: Sequence[Client]) -> Shares:
+    """Average the controls of S by equal shares; D takes two means of the updates."""
+    shares, equal = dict(by_shares(method, clients)), [1.0] * len(clients)
+    if method.variant == "D" and method.weighting != "uniform":
+        del shares["delta"]
+    return {**shares, "control": equal} if method.variant == "S" else shares
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -120,15 +129,15 @@ class FedLESAM(Averaging[State, Message, Upload, Memory]):
         drift = (required(message.control) - own) * self.correction
         return plus(gradient, lambda _: drift)
 
+    @averages(shares_of)
     def merge(self, state: State, replies: Sequence[Reply[Upload]]) -> State:
         """Move the model by the mean update; update the control, and for D add it to the model."""
         params = step(state.params, self.average(replies), self.server_lr)
         previous = None if self.reference == "own" else state.params.weights
         if self.variant == "base":
             return state._replace(params=params, previous=previous)
-        uploads = [reply.upload for reply in replies]
-        changes = [required(u.control) if self.variant == "S" else u.delta for u in uploads]
-        change = mean(changes, [1.0] * len(replies))
+        equal = [1.0] * len(replies)
+        change = mean_of(replies, "control" if self.variant == "S" else "delta", equal)
         control = required(state.control).add(change, alpha=len(replies) / state.num_clients)
         if self.variant == "D":
             params = params._replace(weights=params.weights + control)

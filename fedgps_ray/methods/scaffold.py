@@ -8,11 +8,12 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from fedgps_ray.methods.averages import Shares, averages, by_shares, mean_of
 from fedgps_ray.methods.base import STRICT, About, Cohort, Reply, Turn, Work
 from fedgps_ray.methods.fedavg import Averaging
-from fedgps_ray.tensors import Params, mean, moved, step
+from fedgps_ray.tensors import Params, moved, step
 from fedgps_ray.training.gradients import plus
-from fedgps_ray.training.local import Gradient, Local, Positive, Sgd, Trained, train
+from fedgps_ray.training.local import Client, Gradient, Local, Positive, Sgd, Trained, train
 
 
 class State(NamedTuple):
@@ -42,6 +43,11 @@ class Memory(NamedTuple):
     """A client's own control: the mean gradient of its last participation."""
 
     control: Tensor
+
+
+def shares_of(method: "Scaffold", clients: Sequence[Client]) -> Shares:
+    """Average the controls by equal shares, whatever those of the updates are."""
+    return {**by_shares(method, clients), "control": [1.0] * len(clients)}
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -102,9 +108,10 @@ class Scaffold(Averaging[State, Message, Upload, Memory]):
 
         return train(local, message.params, gradient, correct)
 
+    @averages(shares_of)
     def merge(self, state: State, replies: Sequence[Reply[Upload]]) -> State:
         """Move the model by the mean update and the mean control by the changes over all."""
-        change = mean([reply.upload.control for reply in replies], [1.0] * len(replies))
+        change = mean_of(replies, "control", [1.0] * len(replies))
         control = state.control.add(change, alpha=len(replies) / state.num_clients)
         params = step(state.params, self.average(replies), self.server_lr)
         return State(params, control, state.num_clients)

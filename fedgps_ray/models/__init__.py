@@ -1,6 +1,6 @@
 """The one place that knows all models."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,9 +11,10 @@ from fedgps_ray.models.base import Model
 from fedgps_ray.models.init import initialise
 from fedgps_ray.models.outside import Adapted, Outside, Recipe
 from fedgps_ray.models.resnet import resnet18, resnet50
-from fedgps_ray.models.signature import Shape, Sizes
+from fedgps_ray.models.signature import Shape, Sizes, check_options
 from fedgps_ray.models.small import cnn, convnet, mlp
 from fedgps_ray.models.vit import vit
+from fedgps_ray.references import Code, found_in, give, given
 
 __all__ = [
     "MODELS",
@@ -23,6 +24,7 @@ __all__ = [
     "build",
     "check_takes_tokens",
     "initialise",
+    "parse_model",
 ]
 
 
@@ -42,6 +44,39 @@ MODELS: dict[str, Architecture] = {
     "resnet50": Architecture(resnet50, 8, "ResNet-50 for small images; 2,048 features"),
     "vit": Architecture(vit, 4, "vision transformer of 6 blocks, patches of 4x4; 192 features"),
 }
+
+
+def parse_model(value: Any) -> str | Outside:
+    """Return a built-in model's name, or a model from outside: a class, a function or a table."""
+    if isinstance(value, Outside) or (isinstance(value, str) and value in MODELS):
+        return value
+    if callable(value):
+        value = {"name": "", "code": give(found_in(value, "model"))}
+    if not isinstance(value, Mapping) or "name" not in value:
+        raise unknown("model", str(value), MODELS)
+    table = dict(value)
+    name, code, head = str(table.pop("name")), table.pop("code", None), table.pop("head", None)
+    options = {**table.pop("options", {}), **table}
+    if code is None:
+        return _plain_model(name, head, options)
+    code = code if isinstance(code, Code) else Code.from_table(name, code)
+    return _outside(code, options, head)
+
+
+def _plain_model(name: str, head: object, options: Mapping[str, Any]) -> str:
+    if name not in MODELS:
+        raise unknown("model", name, MODELS)
+    if head is not None or options:
+        raise UserError(f"model '{name}' has no options, got {', '.join(options) or 'head'}")
+    return name
+
+
+def _outside(code: Code, options: Mapping[str, Any], head: object) -> Outside:
+    if head is not None and not isinstance(head, str):
+        raise UserError(f"model.head: must be the name of a layer, got {head!r}")
+    make = given(code)
+    check_options(make, options, code.name)
+    return Outside(make, code.name, options, head)
 
 
 def check_takes_tokens(model: str | Outside) -> None:

@@ -31,6 +31,12 @@ class Outside:
     options: Mapping[str, Any] = field(default_factory=dict)
     head: str | None = None
 
+    def __hash__(self) -> int:
+        return hash((self.name, self.head, repr(sorted(self.options.items()))))
+
+    def __str__(self) -> str:
+        return self.name
+
 
 class Made(NamedTuple):
     """A network with values, how it splits, and the names of the buffers that are averaged."""

@@ -40,6 +40,9 @@ def _features(sizes: Sizes) -> int:
 
 
 Rule = Callable[[Sizes], Any]
+Options = Mapping[str, Any]
+Keywords = dict[str, Any]
+Factory = Callable[..., Any]
 OF_IMAGES: tuple[Rule, ...] = (_channels, _side)
 OUTPUTS = ("num_outputs", "num_classes", "n_classes", "num_labels")
 ALWAYS: dict[str, Rule] = {  # names that mean one thing only: filled even if they have a default
@@ -61,12 +64,10 @@ class Call(NamedTuple):
     """The arguments of a call."""
 
     args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    kwargs: Keywords
 
 
-def arguments(
-    make: Callable[..., Any], sizes: Sizes, options: Mapping[str, Any], name: str
-) -> Call:
+def arguments(make: Factory, sizes: Sizes, options: Options, name: str) -> Call:
     """Return what to call a class or function with; options win over what is filled in."""
     signature = _signature(make)
     if signature is None:
@@ -82,7 +83,7 @@ def arguments(
     return _bound(signature, values, extra)
 
 
-def _by_position(required: list[str], values: Mapping[str, Any], sizes: Sizes) -> dict[str, Any]:
+def _by_position(required: list[str], values: Options, sizes: Sizes) -> Keywords:
     """Take two parameters of other names for (image_shape, num_outputs)."""
     told = any(name in values and rule is _outputs for name, rule in RULES.items())
     if len(required) != 2 or (told and required[1] not in values):
@@ -91,10 +92,8 @@ def _by_position(required: list[str], values: Mapping[str, Any], sizes: Sizes) -
     return {name: value for name, value in pairs if name not in RULES}
 
 
-def _values(
-    signature: inspect.Signature, sizes: Sizes, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _values(signature: inspect.Signature, sizes: Sizes, options: Options) -> Keywords:
+    found: Keywords = {}
     for parameter in _named(signature):
         rules = {**ALWAYS, **(IF_REQUIRED if parameter.default is parameter.empty else {})}
         rule = rules.get(parameter.name)
@@ -105,7 +104,7 @@ def _values(
     return found
 
 
-def check_options(make: Callable[..., Any], options: Mapping[str, Any], name: str) -> None:
+def check_options(make: Factory, options: Options, name: str) -> None:
     """Refuse an option that a class or function does not take; needs no data set."""
     signature = _signature(make)
     if signature is None or _takes_any_keyword(signature):
@@ -116,16 +115,14 @@ def check_options(make: Callable[..., Any], options: Mapping[str, Any], name: st
             raise unknown(f"option of {name}", key, [n for n in known if n not in ALWAYS])
 
 
-def _signature(make: Callable[..., Any]) -> inspect.Signature | None:
+def _signature(make: Factory) -> inspect.Signature | None:
     try:
         return inspect.signature(make)
     except (TypeError, ValueError):  # written in C: it says nothing about its parameters
         return None
 
 
-def _extra(
-    signature: inspect.Signature, sizes: Sizes, options: Mapping[str, Any]
-) -> dict[str, Any]:
+def _extra(signature: inspect.Signature, sizes: Sizes, options: Options) -> Keywords:
     """Return the keywords beyond the named parameters; torchvision takes num_classes that way."""
     known = [parameter.name for parameter in _named(signature)]
     extra = {key: value for key, value in options.items() if key not in known}
@@ -144,9 +141,7 @@ def _takes_any_keyword(signature: inspect.Signature) -> bool:
     return inspect.Parameter.VAR_KEYWORD in kinds
 
 
-def _bound(
-    signature: inspect.Signature, values: Mapping[str, Any], extra: Mapping[str, Any]
-) -> Call:
+def _bound(signature: inspect.Signature, values: Options, extra: Options) -> Call:
     ordered = OrderedDict((n, values[n]) for n in signature.parameters if n in values)
     bound = inspect.BoundArguments(signature, ordered)
     return Call(bound.args, {**bound.kwargs, **extra})

@@ -27,7 +27,7 @@ class Run(NamedTuple):
     calls: dict[str, list[tuple[Any, Any]]]
 
 
-def logits_of(output: Any, name: str) -> Tensor:
+def logits_of(output: object, name: str) -> Tensor:
     """Return the logits, also where they are a field of what the network returns."""
     found = output if isinstance(output, Tensor) else getattr(output, "logits", None)
     if not isinstance(found, Tensor):
@@ -100,12 +100,12 @@ def _problem(seen: Run, layer: str) -> str:
     return ""
 
 
-def _same(output: Any, logits: Tensor) -> bool:
+def _same(output: object, logits: Tensor) -> bool:
     return isinstance(output, Tensor) and torch.equal(output, logits)
 
 
 @torch.no_grad()
-def _own(net: Any, seen: Run, name: str) -> Split | None:
+def _own(net: object, seen: Run, name: str) -> Split | None:
     """Return the split of a network that has features(x) and head(z) itself."""
     features, head = getattr(net, "features", None), getattr(net, "head", None)
     if not (callable(features) and callable(head)):

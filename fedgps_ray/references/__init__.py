@@ -5,18 +5,28 @@ publishes as an entry point. `read` finds the code and imports none of it; `load
 this machine or on another, from the text that `read` returned.
 """
 
-from fedgps_ray.references.code import Code, Found, Kind
+from fedgps_ray.references.code import Bundle, Code, Found, Kind, digest
 from fedgps_ray.references.failures import user_traceback
 from fedgps_ray.references.importing import load
 from fedgps_ray.references.installed import published
-from fedgps_ray.references.reading import is_reference, read
+from fedgps_ray.references.objects import found_in
+from fedgps_ray.references.reading import entry_file, is_reference, read
+from fedgps_ray.references.registry import found_of, give, given, packages
 
 __all__ = [
+    "Bundle",
     "Code",
     "Found",
     "Kind",
+    "digest",
+    "entry_file",
+    "found_in",
+    "found_of",
+    "give",
+    "given",
     "is_reference",
     "load",
+    "packages",
     "published",
     "read",
     "user_traceback",

@@ -5,7 +5,9 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+from fedgps_ray.errors import UserError
 
 Kind = Literal["method", "model", "dataset"]
 
@@ -19,6 +21,24 @@ class Code:
     sha256: str  # of all sources, or of the module's file if it is installed
     package: str | None = None  # the distribution that must be installed; None: sources are kept
     version: str | None = None
+
+    @property
+    def table(self) -> dict[str, str]:
+        """What a trial's settings say about the code, beside its name."""
+        told = {"target": self.target, "sha256": self.sha256}
+        if self.package is not None:
+            told |= {"package": self.package, "version": str(self.version)}
+        return told
+
+    @classmethod
+    def from_table(cls, name: str, table: Any) -> "Code":
+        """Return the code that a trial's settings speak of."""
+        if not isinstance(table, Mapping) or not all(isinstance(v, str) for v in table.values()):
+            raise UserError(f"the code of {name} must be a table of texts, got {table!r}")
+        needed, more = {"target", "sha256"}, {"package", "version"}
+        if set(table) not in (needed, needed | more):
+            raise UserError(f"the code of {name} must have target and sha256, got {sorted(table)}")
+        return cls(name, **table)
 
     @property
     def place(self) -> str:
@@ -36,6 +56,13 @@ class Found(NamedTuple):
 
     code: Code
     sources: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """All code of a trial on its way to another process; Tune would look into a plain tuple."""
+
+    found: tuple[Found, ...] = ()
 
 
 def digest(entry: str, sources: Mapping[str, str]) -> str:

@@ -64,7 +64,7 @@ def _attribute(module: ModuleType, code: Code) -> Any:
     return found
 
 
-def _callable(found: Any, code: Code) -> Any:
+def _callable(found: object, code: Code) -> Any:
     if not callable(found):
         kind = type(found).__name__
         raise UserError(f"{code.name} is neither a class nor a function, but a value ({kind})")

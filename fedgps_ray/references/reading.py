@@ -88,7 +88,7 @@ def _module(module: str, attribute: str, folder: Path) -> Found:
         raise UserError(f"{name}: there is no module '{module}', neither here nor installed")
     package = package_of(module)
     if package is None:
-        return _kept(name, attribute, collect(file, file.name, root=_root(file, module)))
+        return _kept(name, attribute, collect(file, file.name, root=root_of(file, module)))
     return Found(Code(name, name, file_digest(file), package.name, package.version), {})
 
 
@@ -101,7 +101,19 @@ def _in_folder(module: str, folder: Path) -> Path | None:
     return next((file for file in candidates if file.is_file()), None)
 
 
-def _root(file: Path, module: str) -> Path:
+def root_of(file: Path, module: str) -> Path:
     """Return the folder from which a module has its name."""
     depth = module.count(".") + (file.name == INIT)
     return file.parents[depth]
+
+
+def entry_file(reference: str, kind: Kind, folder: Path = Path()) -> Path | None:
+    """Return the file that a reference leads to, or None if there is none."""
+    place, colon, _ = reference.rpartition(":")
+    if not colon:
+        points = published(kind)
+        return entry_file(points[reference], kind, folder) if reference in points else None
+    if place.endswith(".py"):
+        return _existing(place, folder).resolve()
+    file = _in_folder(place, folder) or locate(place)
+    return None if file is None else file.resolve()

@@ -42,6 +42,10 @@ ROUNDS = pa.schema(
         ("round", pa.int64()),  # from 1
         ("accuracy", pa.float64()),  # of the test set, 0 to 1; empty where the trial diverged
         ("loss", pa.float64()),  # of the test set
+        ("class_accuracy", pa.list_(pa.float64())),  # empty entry: no test example of the class
+        ("worst_client_accuracy", pa.float64()),  # test set re-weighted by a client's classes
+        ("p10_client_accuracy", pa.float64()),
+        ("median_client_accuracy", pa.float64()),
         ("train_loss", pa.float64()),  # mean over the clients of the round, weighted by samples
         ("weights_sha256", pa.string()),  # of the aggregated weights
         ("bytes_up", pa.int64()),
@@ -49,6 +53,7 @@ ROUNDS = pa.schema(
         ("steps", pa.int64()),
         ("gradient_evaluations", pa.int64()),  # backward passes
         ("divergence", pa.float64()),
+        ("update_diversity", pa.float64()),  # mean squared norm over squared norm of the mean
         ("metrics", pa.map_(pa.string(), pa.float64())),  # what only some methods report
         ("train_seconds", pa.float64()),
         ("aggregate_seconds", pa.float64()),
@@ -65,6 +70,7 @@ CLIENTS = pa.schema(
         ("steps", pa.int64()),
         ("gradient_evaluations", pa.int64()),
         ("loss", pa.float64()),
+        ("update_norm", pa.float64()),  # of the change of the weights
         ("bytes_up", pa.int64()),
         ("bytes_down", pa.int64()),
         ("worker", TEXT),

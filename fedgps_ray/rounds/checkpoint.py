@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -111,20 +111,23 @@ def _apart(tensor: Tensor, others: Iterable[Tensor]) -> Tensor:
 
 
 def load(
-    folder: Path, store: Store, device: torch.device = CPU
+    folder: Path, store: Store, own: Collection[str] = (), device: torch.device = CPU
 ) -> tuple[Snapshot | None, list[str]]:
-    """Return the newest complete checkpoint on a device, and what was wrong with newer ones."""
+    """Return the newest complete checkpoint on a device, and what was wrong with newer ones.
+
+    own: packages of the trial's method beside this one, whose types may be named.
+    """
     problems: list[str] = []
     for path in sorted(folder.glob("round-*.json"), reverse=True):
         try:
-            return _read(path, store, device), problems
+            return _read(path, store, own, device), problems
         except UNREADABLE as problem:
             problems.append(f"checkpoint {path.name} is damaged ({problem})")
             path.rename(path.with_suffix(".damaged"))
     return None, problems
 
 
-def _read(path: Path, store: Store, device: torch.device) -> Snapshot:
+def _read(path: Path, store: Store, own: Collection[str], device: torch.device) -> Snapshot:
     manifest = json.loads(path.read_text())
     loaded: dict[str, dict[str, Tensor]] = {}
     for name, sha256 in manifest["files"].items():
@@ -138,12 +141,12 @@ def _read(path: Path, store: Store, device: torch.device) -> Snapshot:
         return loaded[file][name]
 
     keys = [key.split("/") for key in manifest["kept"]]
-    handles = store([unpack(skeleton, tensor) for skeleton in manifest["kept"].values()])
+    handles = store([unpack(skeleton, tensor, own) for skeleton in manifest["kept"].values()])
     parts: dict[int, dict[str, Handle]] = {}
     for (client, part), handle in zip(keys, handles, strict=True):
         parts.setdefault(int(client), {})[part] = handle
     kept = {client: Kept(**values) for client, values in parts.items()}
-    return Snapshot(manifest["rounds_done"], unpack(manifest["state"], tensor), kept)
+    return Snapshot(manifest["rounds_done"], unpack(manifest["state"], tensor, own), kept)
 
 
 def _clean(folder: Path) -> None:

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from fedgps_ray import seeds
+from fedgps_ray.methods.averages import Replies, averaged
 from fedgps_ray.methods.base import Ask, Cohort, Method, Question, Reply, State, Turn
+from fedgps_ray.rounds.guard import guarded
+from fedgps_ray.rounds.measures import UNTESTED, scores, update_diversity
 from fedgps_ray.rounds.pool import NOTHING, Kept, Pool
 from fedgps_ray.rounds.selection import schedule
 from fedgps_ray.rounds.worker import Asked, Job
 from fedgps_ray.spec import TrialSpec
-from fedgps_ray.tensors import Layout, all_finite, logical, num_bytes, sha256
+from fedgps_ray.tensors import all_finite, logical, num_bytes, sha256
 from fedgps_ray.training.evaluate import Score
 
 Row = dict[str, Any]
@@ -45,7 +48,7 @@ def run(spec: TrialSpec, cohort: Cohort, pool: Pool, start: Snapshot) -> Iterato
     """Yield round after round; a round is tested while the clients already work on the next."""
     picked = schedule(spec, [client.num_examples for client in cohort.clients])
     last_present = picked[start.rounds_done - 1] if start.rounds_done else []
-    loop = _Loop(spec.method, pool, start, last_present, cohort.layout)
+    loop = _Loop(guarded(spec.method), cohort, pool, start, last_present)
     pending: Callable[[], Finished] | None = None
     for t in range(start.rounds_done, spec.rounds):
         clients = tuple(cohort.clients[k] for k in picked[t])
@@ -62,7 +65,7 @@ def run(spec: TrialSpec, cohort: Cohort, pool: Pool, start: Snapshot) -> Iterato
 def _checked(finished: Finished) -> Finished:
     loss = finished.row["loss"]
     if loss is not None and not math.isfinite(loss):
-        raise Diverged({**finished.row, "accuracy": None}, "the test loss")
+        raise Diverged({**finished.row, **UNTESTED, "loss": loss}, "the test loss")
     return finished
 
 
@@ -72,29 +75,36 @@ class _Loop:
     def __init__(
         self,
         method: Method,
+        cohort: Cohort,
         pool: Pool,
         start: Snapshot,
         last_present: Sequence[int],
-        layout: Layout,
     ) -> None:
-        self.method, self.pool, self.layout = method, pool, layout
+        self.method, self.cohort, self.pool = method, cohort, pool
         self.state, self.kept = start.state, start.kept
         self.last_present = set(last_present)
         self.began, self.bytes_down = 0.0, [0]
 
-    def send(self, turn: Turn) -> Callable[[], list[Reply]]:
+    def send(self, turn: Turn) -> Callable[[], Replies]:
         """Start the clients of a round."""
         self.began = time.perf_counter()
         messages = self.method.send(self.state, turn)
         self.bytes_down = _sizes(messages)
+        shares = averaged(self.method, turn.clients)
         jobs = [
-            Job(client.id, turn.round, message, *self.kept.get(client.id, NOTHING))
-            for client, message in zip(turn.clients, messages, strict=True)
+            Job(
+                client.id,
+                turn.round,
+                message,
+                *self.kept.get(client.id, NOTHING),
+                shares={field: each[place] for field, each in shares.items()},
+            )
+            for place, (client, message) in enumerate(zip(turn.clients, messages, strict=True))
         ]
         return self.pool.start(jobs)
 
     def merge(
-        self, turn: Turn, results: Callable[[], list[Reply]], tested: bool
+        self, turn: Turn, results: Callable[[], Replies], tested: bool
     ) -> Callable[[], Finished]:
         """Wait for the clients, form the next state, start its test if there is one."""
         began, bytes_down = self.began, self.bytes_down
@@ -113,9 +123,10 @@ class _Loop:
         row = {
             "round": turn.round + 1,
             "train_loss": _mean_loss(replies),
-            "weights_sha256": sha256(logical(weights, self.layout.weights)),
+            "weights_sha256": sha256(logical(weights, self.cohort.layout.weights)),
             **{key: asked[key] + sum(c[key] for c in clients) for key in SUMMED},
             "divergence": measured.pop("divergence", None),
+            "update_diversity": update_diversity(replies),
             "metrics": _metrics(measured, replies),
             "train_seconds": trained - began,
             "aggregate_seconds": time.perf_counter() - trained,
@@ -165,8 +176,8 @@ class _Loop:
             began = time.perf_counter()
             tested = score()
             seconds = time.perf_counter() - began
-            scores = tested._asdict() if tested else {"accuracy": None, "loss": None}
-            return Finished({**row, **scores, "evaluate_seconds": seconds}, clients, snapshot)
+            told = scores(tested, self.cohort.clients)
+            return Finished({**row, **told, "evaluate_seconds": seconds}, clients, snapshot)
 
         return finish
 
@@ -195,7 +206,8 @@ def _client_row(turn: Turn, reply: Reply, bytes_down: int) -> Row:
         "steps": reply.steps,
         "gradient_evaluations": reply.gradient_evaluations,
         "loss": reply.loss,
-        "bytes_up": num_bytes(reply.upload),
+        "update_norm": reply.update_norm,
+        "bytes_up": reply.bytes_up,
         "bytes_down": bytes_down,
         "worker": reply.worker,
         "work_seconds": reply.seconds,

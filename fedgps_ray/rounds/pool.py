@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from fedgps_ray.methods.base import Memory, Reply
+from fedgps_ray.methods.averages import Replies
+from fedgps_ray.methods.base import Memory
+from fedgps_ray.rounds.collect import Sums, collected, take_out
 from fedgps_ray.rounds.worker import Asked, Handle, Job, Worker
 from fedgps_ray.tensors import Params
 from fedgps_ray.training import arithmetic
@@ -23,7 +25,7 @@ NOTHING = Kept(None, None)
 class Pool(Protocol):
     """Carries out the work of a round; what it returns does not depend on how."""
 
-    def start(self, jobs: Sequence[Job]) -> Callable[[], list[Reply]]:
+    def start(self, jobs: Sequence[Job]) -> Callable[[], Replies]:
         """Begin a round; the function returned waits for the replies, in the order of the jobs.
 
         Memory and momentum are handles, in the jobs and in the replies.
@@ -54,9 +56,15 @@ class InProcess:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
 
-    def start(self, jobs: Sequence[Job]) -> Callable[[], list[Reply]]:
+    def start(self, jobs: Sequence[Job]) -> Callable[[], Replies]:
         """Return the function that does the work."""
-        return lambda: [self.worker.work(job) for job in jobs]
+
+        def results() -> Replies:
+            sums: Sums = {}
+            replies = [take_out(self.worker.work(job), job.shares, sums) for job in jobs]
+            return collected(jobs, replies, sums)
+
+        return results
 
     def start_evaluation(self, params: Params) -> Callable[[], Score]:
         """Return the function that tests."""

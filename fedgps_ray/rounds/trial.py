@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
 from safetensors.torch import save_file
@@ -10,15 +10,17 @@ from safetensors.torch import save_file
 from fedgps_ray.data.partition import index_sha256
 from fedgps_ray.errors import Lost, Stopped, UserError
 from fedgps_ray.events import Event, Row, Started
-from fedgps_ray.results import files
+from fedgps_ray.methods.base import Method
+from fedgps_ray.results import code, files
 from fedgps_ray.results.schema import ENDED
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.results.summary import summary
 from fedgps_ray.rounds import checkpoint
+from fedgps_ray.rounds.guard import guarded
 from fedgps_ray.rounds.loop import Diverged, Finished, Snapshot, run
 from fedgps_ray.rounds.pool import InProcess, Pool
 from fedgps_ray.rounds.worker import Worker, prepare
-from fedgps_ray.spec import ExecutionSpec, TrialSpec
+from fedgps_ray.spec import ExecutionSpec, TrialSpec, method_name
 from fedgps_ray.tensors import Params, views
 
 
@@ -54,15 +56,16 @@ def run_with_pool(
     execution: ExecutionSpec,
     worker: Worker,
     pool: Pool,
-    losses: tuple[type[Exception], ...] = (),
+    is_loss: Callable[[Exception], bool] = lambda problem: False,
 ) -> Generator[Event]:
     """Run a trial that is made ready; yield where it starts, then each row.
 
-    losses: exceptions that are no fault of the trial and leave it to be continued.
+    is_loss: says which exceptions are no fault of the trial and leave it to be continued.
     """
     trial = _Trial(store, execution, worker, pool)
     store.open(execution)  # not before: what cannot be made ready leaves no trial behind
-    yield from trial.run((Stopped, Lost, *losses))
+    code.keep(store.folder, store.spec.code)
+    yield from trial.run(lambda problem: isinstance(problem, (Stopped, Lost)) or is_loss(problem))
 
 
 def _empty(store: TrialStore) -> None:
@@ -70,6 +73,11 @@ def _empty(store: TrialStore) -> None:
     for path in store.folder.glob("*.*"):
         if path.name != ".lock":
             path.unlink()
+
+
+def _packages(method: Method) -> set[str]:
+    """Return the packages in which a method and its parents are defined."""
+    return {kind.__module__.partition(".")[0] for kind in type(method).__mro__[:-1]}
 
 
 class _Trial:
@@ -80,11 +88,12 @@ class _Trial:
     ) -> None:
         self.store, self.execution = store, execution
         self.worker, self.pool = worker, pool
+        self.method = guarded(store.spec.method)
         self.saver = checkpoint.Saver(store.checkpoints, self.pool.fetch)
         self.saved = self.last = Snapshot(0, None, {})
         self.next_save = time.monotonic() + execution.checkpoint_seconds
 
-    def run(self, interruptions: tuple[type[Exception], ...]) -> Iterator[Event]:
+    def run(self, is_interruption: Callable[[Exception], bool]) -> Iterator[Event]:
         """Go from the last checkpoint to the end; what interrupts a trial does not fail it."""
         start, problems = self._start()
         self.saved = self.last = start
@@ -99,18 +108,17 @@ class _Trial:
             self.store.add(stop.row, [])
             self.store.note(diverged=str(stop))
             yield stop.row
-        except interruptions:
-            raise
-        except Exception as failure:  # of whatever kind: the folder has to say how the trial ended
-            status = "failed"
-            self.store.note(error=str(failure) or repr(failure))
+        except Exception as problem:  # of whatever kind: the folder has to say how the trial ended
+            if not is_interruption(problem):
+                status = "failed"
+                self.store.note(error=str(problem) or repr(problem))
             raise
         finally:
             self._end(status)
 
     def _start(self) -> tuple[Snapshot, list[str]]:
-        store, device = self.pool.store, self.worker.device
-        snapshot, problems = checkpoint.load(self.store.checkpoints, store, device)
+        own, device = _packages(self.store.spec.method), self.worker.device
+        snapshot, problems = checkpoint.load(self.store.checkpoints, self.pool.store, own, device)
         if snapshot is not None and self.store.resume_rows(snapshot.rounds_done):
             return snapshot, problems
         if snapshot is not None:
@@ -118,7 +126,7 @@ class _Trial:
                 "the rows of finished rounds are missing; starting from the first round"
             )
         self.store.resume_rows(0)
-        state = self.store.spec.method.init(self.worker.initial(), self.worker.cohort())
+        state = self.method.init(self.worker.initial(), self.worker.cohort())
         return Snapshot(0, state, {}), problems
 
     def _note_start(self) -> None:
@@ -145,7 +153,10 @@ class _Trial:
     def _save(self) -> None:
         """Write the rows first: a checkpoint never knows more rounds than there are rows."""
         self.store.flush()
-        self.saver.save(self.last)
+        try:
+            self.saver.save(self.last)
+        except TypeError as problem:  # a value that only a method can have made
+            raise UserError(f"{method_name(self.store.spec.method)}: {problem}") from None
         self.saved = self.last
         self.next_save = time.monotonic() + self.execution.checkpoint_seconds
 
@@ -166,7 +177,7 @@ class _Trial:
 
     def _write_model(self) -> None:
         """Leave the last global model, tensor by tensor under its name."""
-        params: Params = self.store.spec.method.global_params(self.last.state)
+        params: Params = self.method.global_params(self.last.state)
         layout = self.worker.network.layout
         tensors = views(params.weights, layout.weights) | views(params.buffers, layout.buffers)
         whole = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}

@@ -1,7 +1,7 @@
 """A plain class that does one client's work in one round, evaluates, and answers questions."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,10 +29,11 @@ from fedgps_ray.data.surrogate import (
 )
 from fedgps_ray.methods.base import Cohort, Memory, Question, Reply
 from fedgps_ray.models import build, check_takes_tokens, initialise
+from fedgps_ray.rounds.guard import guarded
 from fedgps_ray.spec import TrialSpec
-from fedgps_ray.tensors import Params, all_finite
+from fedgps_ray.tensors import Params, all_finite, norm
 from fedgps_ray.training.arithmetic import arithmetic, settle
-from fedgps_ray.training.evaluate import Score, Tally, score, tallies
+from fedgps_ray.training.evaluate import Outputs, Score, Tally, score, tallies
 from fedgps_ray.training.local import Client, Local
 from fedgps_ray.training.network import Network
 
@@ -58,6 +59,7 @@ class Job(NamedTuple):
     message: Handle
     memory: Handle | None = None
     velocity: Handle | None = None
+    shares: Mapping[str, float] = {}  # by the fields of the upload that are averaged
 
 
 class Asked(NamedTuple):
@@ -110,6 +112,7 @@ class Worker:
         self.device = torch.device(device)
         settle(self.device, spec.precision, spec.deterministic)
         self.dtype, cast = arithmetic(spec.precision)
+        self.method = guarded(spec.method)
         self.clients = clients_of(setup)
         # by the spec: the server of a trial on GPUs is on the CPU, and shares the layout
         order = spec.device == "cuda"
@@ -120,11 +123,12 @@ class Worker:
 
     def _model(self) -> Any:
         data = self.setup.data
-        outputs = self.spec.method.num_outputs(data.num_classes)
+        outputs = self.method.num_outputs(data.num_classes)
         if data.kind == "tokens":
             check_takes_tokens(self.spec.model)
+        dtype = torch.int64 if data.kind == "tokens" else torch.float32
         with torch.device("meta"):
-            return build(self.spec.model, data.input_shape, outputs)
+            return build(self.spec.model, data.input_shape, outputs, dtype=dtype)
 
     def _examples(self) -> tuple[Examples, Batches]:
         data, to = self.setup.data, (self.device, self.dtype)
@@ -186,7 +190,7 @@ class Worker:
         began = time.perf_counter()
         message, memory, velocity = self._here((job.message, job.memory, job.velocity))
         local = self.local(job.client, job.round, velocity)
-        work = self.spec.method.work(local, message, memory)
+        work = self.method.work(local, message, memory)
         kept = local.velocity if self.spec.optimizer.client_momentum == "persist" else None
         return Reply(
             client=local.client,
@@ -198,6 +202,7 @@ class Worker:
             steps=local.steps,
             gradient_evaluations=local.backward_passes,
             finite=all_finite(work.upload),
+            update_norm=_update_norm(work.upload),
             seconds=time.perf_counter() - began,
             worker=self.name,
         )
@@ -218,15 +223,22 @@ class Worker:
 
     def tallies(self, params: Params, numbers: Sequence[int]) -> list[Tally]:
         """Test a model on some batches of the test set."""
-        real = self.setup.data.num_classes if self.spec.eval_logits == "real" else None
+        num_classes = self.setup.data.num_classes
+        real = num_classes if self.spec.eval_logits == "real" else None
         batches = (self._test.batch(number) for number in numbers)
-        return tallies(self.network, self._here(params), batches, real)
+        return tallies(self.network, self._here(params), batches, Outputs(num_classes, real))
 
     def _here(self, value: Any) -> Any:
         """Move all tensors of a value to this worker's device."""
         if self.device.type == "cpu":
             return value
         return moved_to(value, self.device)
+
+
+def _update_norm(upload: object) -> float | None:
+    """Return how far a client moved the weights, if its upload says so."""
+    delta = getattr(upload, "delta", None)
+    return norm(delta) if isinstance(delta, torch.Tensor) else None
 
 
 def moved_to(value: Any, device: torch.device) -> Any:

@@ -1,21 +1,16 @@
 """A sweep from its experiment to its end: what is there already, one launch, what came of it."""
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Protocol
 
 from fedgps_ray.cluster import session
+from fedgps_ray.loggers import following
 from fedgps_ray.results import files
-from fedgps_ray.results.mirror import Mirror
 from fedgps_ray.results.read import work_seconds
-from fedgps_ray.results.schema import LAYOUT_VERSION
-from fedgps_ray.results.store import PACKAGES
-from fedgps_ray.spec import ExecutionSpec, TrialSpec
+from fedgps_ray.spec import TrialSpec
 from fedgps_ray.sweep import launch
-from fedgps_ray.sweep.launch import Stopping, Way
-from fedgps_ray.sweep.ledger import Ledger
+from fedgps_ray.sweep.launch import Way
+from fedgps_ray.sweep.plan import SweepPlan
 from fedgps_ray.sweep.state import State
 from fedgps_ray.sweep.tracker import Tracker
 
@@ -36,68 +31,19 @@ class Screen(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class SweepPlan:
-    """What a launch is to do."""
-
-    name: str
-    ledger: Ledger
-    execution: ExecutionSpec
-    facts: dict[str, Any]  # for experiment.json
-    stopping: Stopping | None = None  # of a search
-    borrow_from: tuple[Path, ...] = ()
-    again: bool = False  # also what failed before
-    max_concurrent: int | None = None
-    reuse_crews: bool = True
-
-
-def facts(title: str, description: str, stopping: Stopping | None, file: str) -> dict[str, Any]:
-    """Return what experiment.json says beside the cells."""
-    return {
-        "schema_version": LAYOUT_VERSION,
-        "title": title,
-        "description": description,
-        "file": file,
-        "search": None if stopping is None else stopping._asdict(),
-        "versions": {name: version(name) for name in PACKAGES},
-    }
-
-
 def drive(plan: SweepPlan, screen: Screen) -> State:
     """Run what is missing and return how the sweep stands then; one driver a folder."""
     ledger = plan.ledger
     with files.lock(ledger.folder):
-        if plan.execution.storage is not None:
-            screen.say(f"comparing with {plan.execution.storage}")
-            ledger.keep_at(Mirror(plan.execution.storage))
-        to_do = _to_do(plan, screen)
-        ledger.write({"name": plan.name, **plan.facts, "execution": _plain(plan.execution)})
+        to_do = plan.to_do(screen)
+        plan.write()
         tracker = Tracker(plan.name, ledger, to_do, plan.execution, screen.event)
-        if not to_do:
-            return tracker.state
-        _launch(plan, tracker, to_do, screen)
-        ledger.write({"name": plan.name, **plan.facts, "execution": _plain(plan.execution)})
+        with following(plan.execution.log, ledger.folder, screen.say):
+            if to_do:
+                _launch(plan, tracker, to_do, screen)
+        if to_do:
+            plan.write()
         return tracker.state
-
-
-def _plain(execution: ExecutionSpec) -> dict[str, Any]:
-    return execution.model_dump(mode="json", exclude={"out"})
-
-
-def _to_do(plan: SweepPlan, screen: Screen) -> list[TrialSpec]:
-    """Return what has to be run; say what was found."""
-    ledger = plan.ledger
-    ledger.quarantine()
-    borrowed = ledger.borrow(plan.borrow_from)
-    for note in ledger.notes:
-        screen.say(note)
-    if borrowed:
-        screen.say(
-            f"{len(borrowed)} trials taken over from {', '.join(map(str, plan.borrow_from))}"
-        )
-    to_do = ledger.to_do(plan.again)
-    screen.say(f"{len(to_do)} of {len(ledger.specs)} trials to run")
-    return to_do
 
 
 def _launch(plan: SweepPlan, tracker: Tracker, to_do: list[TrialSpec], screen: Screen) -> None:

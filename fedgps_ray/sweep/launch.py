@@ -13,17 +13,21 @@ from typing import Any, NamedTuple
 import ray
 from pydantic import TypeAdapter
 from ray import tune
+from ray.tune.error import TuneError
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule, TrialScheduler
 
 from fedgps_ray.cluster import session
-from fedgps_ray.cluster.crew import client_share, settings_of
+from fedgps_ray.cluster.crew import asking, client_share, settings_of
 from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.data.datasets import DatasetSpec
 from fedgps_ray.errors import UserError
+from fedgps_ray.references import Found
 from fedgps_ray.results.schema import STOPPED
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep import library
+from fedgps_ray.sweep.plan import Stopping
+from fedgps_ray.sweep.pulse import Pulse, identity
 from fedgps_ray.sweep.tracker import CURRENT, Callbacks, Tracker
 from fedgps_ray.sweep.trainable import SweepTrial, bundles
 
@@ -33,18 +37,12 @@ QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # no accuracy before the first test
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # ours does more
     "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # its state is never read
 }
-
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 Config = dict[str, Any]  # of the grid that Tune runs: what a trial process needs, without PyTorch
-
-
-class Stopping(NamedTuple):
-    """What stops trials of a search that have no promise, and by which figure."""
-
-    scheduler: str
-    metric: str
 
 
 def plan(to_do: Sequence[TrialSpec], execution: ExecutionSpec) -> int:
@@ -81,7 +79,7 @@ def run(tracker: Tracker, to_do: Sequence[TrialSpec], way: Way) -> None:
     together = way.max_concurrent or max(1, session.capacity(execution) // actors)
     way = way._replace(max_concurrent=together)
     tracker.state.slots = min(together, len(to_do)) * actors
-    name, shelf = library.start(ExecutionSpec(**execution.anywhere()).source)
+    name, shelf = library.start(ExecutionSpec(**execution.anywhere()).source, _code(to_do))
     for dataset in {spec.dataset: None for spec in to_do}:
         _read(shelf, dataset)
     for launches in itertools.count(1):
@@ -98,11 +96,19 @@ def run(tracker: Tracker, to_do: Sequence[TrialSpec], way: Way) -> None:
         tracker.note(trial_id, status=STOPPED)
 
 
+def _code(specs: Sequence[TrialSpec]) -> list[Found]:
+    """Return the outside code of all trials, each once."""
+    return list({found.code: found for spec in specs for found in spec.code}.values())
+
+
 def _read(shelf: session.Actor, dataset: DatasetSpec) -> None:
     """Let the library read a data set; what is wrong with it is told before any trial starts."""
     value = TypeAdapter(type(dataset)).dump_python(dataset, mode="json")
     try:
-        ray.get(shelf.find.remote(value))
+        asked: session.Reference = shelf.find.remote(value)
+        for _ in asking(shelf, asked):
+            pass
+        ray.get(asked)
     except ray.exceptions.RayTaskError as problem:
         if isinstance(problem.cause, UserError):
             raise problem.cause from None
@@ -112,7 +118,7 @@ def _read(shelf: session.Actor, dataset: DatasetSpec) -> None:
 def _cell(spec: TrialSpec, execution: ExecutionSpec, actors: int, library_name: str) -> Config:
     return {
         "trial_id": spec.trial_id,
-        "settings": settings_of(spec, execution),
+        "settings": settings_of(spec, execution)._asdict(),  # Tune makes plain tuples of named ones
         "rounds": spec.rounds,
         "share": client_share(execution),
         "actors": actors,
@@ -122,9 +128,16 @@ def _cell(spec: TrialSpec, execution: ExecutionSpec, actors: int, library_name: 
 
 def _fit_or_lose(cells: list[Config], way: Way, tracker: Tracker) -> None:
     """Let Tune work; where it gives up, all trials that have not ended are lost."""
+    folder = tracker.ledger.folder
+    home = identity(folder)
     try:
         _fit(cells, way, tracker)
-    except RuntimeError as problem:  # Ray killed a trial's own process for its memory
+    except (RuntimeError, TuneError) as problem:  # a trial's own process was killed for its memory
+        if identity(folder) != home:
+            raise UserError(
+                f"{folder} was moved or deleted while the sweep ran; to continue where it is now:"
+                " fedgps-ray resume DIR"
+            ) from None
         tracker.tell(f"Tune gave up: {str(problem).splitlines()[0]}")
         tracker.state.running.clear()
         left = {spec.trial_id for spec in tracker.ledger.to_do()}
@@ -134,6 +147,7 @@ def _fit_or_lose(cells: list[Config], way: Way, tracker: Tracker) -> None:
 def _fit(cells: list[Config], way: Way, tracker: Tracker) -> None:
     os.environ.update(QUIET)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    pulse = Pulse(tracker.execution.hang_seconds, tracker.ledger.folder)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, _watched(tracker):
         tuner = tune.Tuner(
             tune.with_resources(SweepTrial, bundles),
@@ -148,7 +162,7 @@ def _fit(cells: list[Config], way: Way, tracker: Tracker) -> None:
             run_config=tune.RunConfig(
                 name="tune",
                 storage_path=folder,
-                callbacks=[Callbacks()],
+                callbacks=[Callbacks(), pulse],
                 failure_config=tune.FailureConfig(max_failures=POLICY.max_trial_deaths),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 verbose=0,
@@ -175,12 +189,20 @@ def _scheduler(stopping: Stopping | None, cells: list[Config]) -> TrialScheduler
 
 @contextlib.contextmanager
 def _watched(tracker: Tracker) -> Iterator[None]:
-    """Let Tune's callbacks reach the tracker, and SIGTERM stop Tune as Ctrl-C does."""
-    before = signal.getsignal(signal.SIGTERM)
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGUSR1))
+    """Let Tune's callbacks reach the tracker, and Ctrl-C and SIGTERM stop Tune, once gently."""
+
+    def stop(*_: object) -> None:
+        if tracker.is_stopping:
+            raise KeyboardInterrupt
+        tracker.is_stopping = True
+        session.expect_deaths()
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = {number: signal.signal(number, stop) for number in STOPPING}
     CURRENT.append(tracker)
     try:
         yield
     finally:
         CURRENT.pop()
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from collections.abc import Iterable
 from typing import Any
 
 import ray
@@ -9,6 +10,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from fedgps_ray.cluster.session import Actor, Reference
 from fedgps_ray.data import datasets
+from fedgps_ray.references import Found, give
 
 
 class Library:
@@ -17,8 +19,10 @@ class Library:
     Ray brings a copy to each node that needs one; the files are needed on the sweep's own node.
     """
 
-    def __init__(self, source: datasets.Source) -> None:
+    def __init__(self, source: datasets.Source, code: Iterable[Found]) -> None:
         self.source = source
+        for found in code:
+            give(found)
         self.lies: dict[str, Reference] = {}
 
     def find(self, dataset: dict[str, Any]) -> list[Reference]:
@@ -29,10 +33,15 @@ class Library:
             self.lies[key] = ray.put(data)
         return [self.lies[key]]
 
+    @ray.method(concurrency_group="control")
+    def ping(self) -> None:
+        """Answer, also while reading: a process that does not is hung."""
 
-def start(source: datasets.Source) -> tuple[str, Actor]:
+
+def start(source: datasets.Source, code: Iterable[Found] = ()) -> tuple[str, Actor]:
     """Start a library on this node and return its name too; after a loss it reads again."""
     name = f"library-{uuid.uuid4().hex}"
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    made: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Library)
-    return name, made.options(name=name, scheduling_strategy=here).remote(source)
+    lasting: Any = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+    made: Any = ray.remote(**lasting, concurrency_groups={"control": 1})(Library)  # type: ignore[call-overload]
+    return name, made.options(name=name, scheduling_strategy=here).remote(source, tuple(code))

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,8 @@ from fedgps_ray.results.read import (
     work_seconds,
 )
 from fedgps_ray.sweep import state as states
-from fedgps_ray.sweep.state import Running, State, running
+from fedgps_ray.sweep.board import Record, as_json, leaderboard, planned, told
+from fedgps_ray.sweep.state import Running, State
 
 
 class Seen(NamedTuple):
@@ -29,16 +30,78 @@ class Seen(NamedTuple):
     is_driven: bool
 
 
+Stamp = tuple[int, int]  # when a file was changed, and its size
+TOLD_APART = (
+    *("dataset", "model", "partition", "alpha", "classes_per_client", "clients", "sampling_rate"),
+    *("rounds", "local_epochs", "batch_size", "lr", "method_options"),
+)
+
+
+class Observer:
+    """Looks at a folder again and again, and reads only the files that have changed."""
+
+    def __init__(self, folder: Path) -> None:
+        if not folder.is_dir():
+            raise UserError(f"there is no folder {folder}")
+        self.folder = folder
+        self.known: dict[Path, tuple[Stamp, Any]] = {}
+
+    def look(self) -> Seen:
+        """Return the state of the folder, not more than a second old."""
+        state = self._read(self.folder / states.FILE, lambda: states.load(self.folder))
+        if state is not None:
+            driven = states.is_driven(self.folder)
+            return Seen(state if driven else _left(state), driven)
+        trials = _trials(self.folder)
+        infos = {trial: self._info(trial) for trial in trials}
+        locked = {trial for trial in trials if _may_run(infos[trial]) and files.is_locked(trial)}
+        state = _from_trials(self.folder, infos)
+        for trial in locked:
+            trial_id = infos[trial]["columns"]["trial_id"]
+            state.running[trial_id] = self._running(trial, trial_id, state.records[trial_id])
+        return Seen(state, bool(locked))
+
+    def _read(self, path: Path, read: Callable[[], Any]) -> Any:
+        """Return what is in a file, read again only if the file is another."""
+        stamp = _stamp(path)
+        if stamp is None:
+            return None
+        if path not in self.known or self.known[path][0] != stamp:
+            self.known[path] = (stamp, read())
+        return self.known[path][1]
+
+    def _info(self, trial: Path) -> dict[str, Any]:
+        path = trial / "trial.json"
+        info: dict[str, Any] = self._read(path, lambda: _described(trial)) or _described(trial)
+        return info
+
+    def _running(self, trial: Path, trial_id: str, record: Record) -> Running:
+        path = trial / "rounds.parquet"
+        rows = self._read(path, lambda: _rows(path)) or []
+        return _running(trial_id, record, rows)
+
+
 def observe(folder: Path) -> Seen:
     """Return the state of a folder, not more than a second old."""
-    if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}")
-    known = states.load(folder)
-    if known is not None:
-        return Seen(known, states.is_driven(folder))
-    trials = _trials(folder)
-    state = _from_trials(folder, trials)
-    return Seen(state, any(files.is_locked(trial) for trial in trials))
+    return Observer(folder).look()
+
+
+def _stamp(path: Path) -> Stamp | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def _left(state: State) -> State:
+    """Return the state of a sweep whose driver has gone: nothing runs."""
+    for trial_id, trial in state.running.items():
+        if (record := state.records.get(trial_id)) is not None:
+            state.records[trial_id] = record._replace(status=schema.INTERRUPTED)
+        state.rounds_ended += max(0, trial.rounds_done - trial.first)
+    state.running = {}
+    return state
 
 
 def _trials(folder: Path) -> list[Path]:
@@ -48,38 +111,73 @@ def _trials(folder: Path) -> list[Path]:
     return trials
 
 
-def _from_trials(folder: Path, trials: list[Path]) -> State:
+def _described(trial: Path) -> dict[str, Any]:
+    info = read_trial(trial)
+    return {**info, "columns": columns(trial, info)}
+
+
+def _may_run(info: Mapping[str, Any]) -> bool:
+    return info["status"] not in schema.ENDED
+
+
+def _from_trials(folder: Path, infos: Mapping[Path, dict[str, Any]]) -> State:
     """Return the state of a folder with single runs."""
-    infos = {trial: read_trial(trial) for trial in trials}
     statuses = Counter(info["status"] for info in infos.values())
-    state = State(
+    return State(
         folder.name,
         total=len(infos),
         rounds_total=sum(info["spec"]["rounds"] for info in infos.values()),
-        finished=statuses[schema.FINISHED],
+        finished=statuses[schema.FINISHED] + statuses[schema.STOPPED],
         diverged=statuses[schema.DIVERGED],
         failed=statuses[schema.FAILED],
+        rounds_before=sum(
+            info["spec"]["rounds"] for info in infos.values() if info["status"] in schema.DONE
+        ),
+        records=single_records(infos),
     )
-    for trial, info in infos.items():
-        if info["status"] in schema.ENDED:
-            state.rounds_before += info["spec"]["rounds"]
-        elif files.is_locked(trial):
-            state.running[trial.name] = _running(trial, info)
-    return state
 
 
-def _running(folder: Path, info: dict[str, Any]) -> Running:
-    trial = running(columns(folder, info), Label(info["spec"]["method"]["name"]))
+def single_records(infos: Mapping[Path, dict[str, Any]]) -> dict[str, Record]:
+    """Return the trials of a folder without an experiment; what differs tells them apart."""
+    found = {trial: info["columns"] for trial, info in infos.items()}
+    differ = [key for key in TOLD_APART if _differs(key, list(found.values()))]
+    records = {}
+    for trial, each in found.items():
+        own = {key: str(each[key]) for key in differ if each[key] is not None}
+        record = planned(each, Label(each["method"], own))
+        records[each["trial_id"]] = told(record, infos[trial])
+    return records
+
+
+def _differs(key: str, trials: Sequence[Mapping[str, Any]]) -> bool:
+    """Say whether trials differ in a column; a learning rate that comes with a method does not."""
+    of_method = key == "lr"
+    seen: dict[str, set[str]] = {}
+    for each in trials:
+        seen.setdefault(each["method"] if of_method else "", set()).add(str(each[key]))
+    return any(len(values) > 1 for values in seen.values())
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """Return what is shown of the rows of a trial; none if they cannot be read."""
     try:
-        table = read_rows(folder / "rounds.parquet", schema.ROUNDS)
+        table = read_rows(path, schema.ROUNDS)
     except UNREADABLE:
-        return trial
-    rows = table.select(["round", "accuracy", "train_seconds"]).to_pylist()
-    scores = [row["accuracy"] for row in rows if row["accuracy"] is not None]
-    trial.rounds_done = rows[-1]["round"] if rows else 0
-    trial.accuracy, trial.best = (scores[-1], max(scores)) if scores else (None, None)
-    trial.what = "training"
+        return []
+    rows: list[dict[str, Any]] = table.select(["round", "accuracy", "train_seconds"]).to_pylist()
+    return rows
+
+
+def _running(trial_id: str, record: Record, rows: Sequence[Mapping[str, Any]]) -> Running:
+    trial = Running(
+        trial_id, record.method, record.scenario, record.seed, record.setting, record.rounds
+    )
+    for row in rows:
+        if row["accuracy"] is not None:
+            trial.score(row["accuracy"])
     if rows:
+        trial.what = "training"
+        trial.rounds_done = rows[-1]["round"]
         trial.seconds_a_round = sum(row["train_seconds"] for row in rows) / len(rows)
     return trial
 
@@ -101,10 +199,41 @@ def standing(folder: Path, timing: bool) -> dict[str, Any]:
         },
         "damaged": damaged,
         "trials": statuses,
+        **_accuracies(folder, places, infos),
     }
     if timing:
         answer["timing"] = _timing(places, states.load(folder))
     return answer
+
+
+def _accuracies(
+    folder: Path, places: Mapping[str, Path], infos: Mapping[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the accuracies of the trials, and summed up by method and setting."""
+    begun = {key: info for key, info in infos.items() if info["status"] != schema.MISSING}
+    if (folder / "experiment.json").exists():
+        cells = read_experiment(folder)["cells"]
+        records = {cell["trial_id"]: planned(cell, _label(cell)) for cell in cells}
+        records |= {key: told(records[key], info) for key, info in begun.items()}
+    else:
+        described = {
+            places[key]: {**info, "columns": columns(places[key], info)}
+            for key, info in begun.items()
+        }
+        records = single_records(described)
+    return {
+        "accuracies": {
+            key: {"best": record.best, "last": record.last, "rounds_done": record.rounds_done}
+            for key, record in records.items()
+        },
+        "leaderboard": [as_json(standing) for standing in leaderboard(records.values())],
+    }
+
+
+def _label(cell: Mapping[str, Any]) -> Label:
+    """Return the label of a cell; older versions wrote it in another way."""
+    label = cell.get("label")
+    return Label(**label) if isinstance(label, dict) else Label(cell["method"])
 
 
 def _places(folder: Path) -> dict[str, Path]:

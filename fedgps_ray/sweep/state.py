@@ -1,17 +1,24 @@
 """The state of a sweep, kept by its driver and read by others from live.json."""
 
 import json
+import statistics
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedgps_ray.identity import Label
-from fedgps_ray.results import files
+from fedgps_ray.results import files, schema
+from fedgps_ray.sweep.board import Record, planned
+from fedgps_ray.sweep.drawing import thinned
 
 EVENTS_KEPT = 200
+CURVE_KEPT = 48
+RECENT_SECONDS = 60.0  # over which rounds per second are counted
+USUAL_LAG = 1.5  # seconds of a trial before and after its rounds, until that was measured
 FILE = "live.json"
+Key = tuple[str, str]  # method and setting, which decide what a round takes
 
 
 @dataclass
@@ -32,13 +39,35 @@ class Running:
     what: str = "starting"
     in_flight: list[str] = field(default_factory=list)
     restarts: int = 0
+    curve: list[float] = field(default_factory=list)  # accuracies so far, thinned out
+    began: float = 0.0
+
+    @property
+    def rounds_left(self) -> int:
+        """Rounds still to do."""
+        return max(0, self.rounds - self.rounds_done)
+
+    def score(self, accuracy: float) -> None:
+        """Take in the accuracy of another round."""
+        self.accuracy = accuracy
+        self.best = accuracy if self.best is None else max(self.best, accuracy)
+        self.curve.append(accuracy)
+        if len(self.curve) > CURVE_KEPT:
+            self.curve = thinned(self.curve, CURVE_KEPT // 2)
 
 
 def running(columns: Mapping[str, Any], label: Label) -> Running:
     """Return a trial that begins, from its columns and its label."""
-    setting = ", ".join(label.parts("scenario", "seed"))  # these have columns of their own
-    trial_id, scenario, seed = columns["trial_id"], columns["scenario"], columns["seed"]
-    return Running(trial_id, label.method, scenario, seed, setting, columns["rounds"])
+    record = planned(columns, label)
+    return Running(
+        columns["trial_id"],
+        record.method,
+        record.scenario,
+        record.seed,
+        record.setting,
+        record.rounds,
+        began=time.time(),
+    )
 
 
 @dataclass
@@ -53,15 +82,23 @@ class State:
     failed: int = 0
     rounds_before: int = 0  # done before this launch
     rounds_ended: int = 0  # since then, of trials that have ended
+    trials_ended: int = 0  # in this launch
     slots: int = 0  # client actors that can work at the same time
+    lanes: int = 0  # most trials that ran at the same time
+    restarts: int = 0  # of actors and of trials
     work_before: float = 0.0  # seconds that clients had trained before this launch
     began: float = field(default_factory=time.time)
     updated: float = field(default_factory=time.time)
+    working_since: float | None = None  # when the first round of this launch began
     ended: float | None = None
     running: dict[str, Running] = field(default_factory=dict)
+    records: dict[str, Record] = field(default_factory=dict)
+    paces: list[tuple[str, str, float]] = field(default_factory=list)  # of trials that ended
+    lags: list[float] = field(default_factory=list)  # of trials that found their actors ready
+    recent: list[tuple[float, int]] = field(default_factory=list)  # when, rounds done
     failures: dict[str, str] = field(default_factory=dict)
     events: list[tuple[float, str]] = field(default_factory=list)
-    cluster: dict[str, float] = field(default_factory=dict)
+    nodes: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def left(self) -> int:
@@ -69,17 +106,66 @@ class State:
         return self.total - self.finished - self.diverged - self.failed - len(self.running)
 
     @property
+    def interrupted(self) -> int:
+        """How many trials have begun, have rounds left, and do not run."""
+        begun = (schema.INTERRUPTED, schema.RUNNING)
+        return sum(
+            record.status in begun and key not in self.running
+            for key, record in self.records.items()
+        )
+
+    @property
     def rounds_done(self) -> int:
         """Rounds done so far, in this launch and before."""
         under_way = sum(max(0, t.rounds_done - t.first) for t in self.running.values())
         return self.rounds_before + self.rounds_ended + under_way
 
-    def seconds_left(self, now: float) -> float | None:
-        """Return how long the rest takes at the pace of this launch."""
-        mine = self.rounds_done - self.rounds_before
-        if mine <= 0:
+    # --- pace -----------------------------------------------------------------------------------
+
+    def seconds_left(self) -> float | None:
+        """Return how long the rest takes at the pace of this launch, leaving start-up out."""
+        paces = self._paces()
+        if not paces:
             return None
-        return (self.rounds_total - self.rounds_done) * (now - self.began) / mine
+        lag = statistics.median(self.lags) if self.lags else USUAL_LAG
+        now = [t.rounds_left * pace(paces, (t.method, t.setting)) for t in self.running.values()]
+        later = [
+            (record.rounds - record.rounds_done) * pace(paces, (record.method, record.setting))
+            + lag
+            for key, record in self.records.items()
+            if record.is_waiting and key not in self.running
+        ]
+        return max([(sum(now) + sum(later)) / max(1, self.lanes), *now])
+
+    def _paces(self) -> dict[Key, float]:
+        """Return the seconds of a round, by method and setting."""
+        known: dict[Key, list[float]] = {}
+        for method, setting, seconds in self.paces:
+            known.setdefault((method, setting), []).append(seconds)
+        for trial in self.running.values():
+            if trial.seconds_a_round is not None:
+                known.setdefault((trial.method, trial.setting), []).append(trial.seconds_a_round)
+        return {key: statistics.fmean(seconds) for key, seconds in known.items()}
+
+    def trials_an_hour(self, now: float) -> float | None:
+        """Return the trials that ended in an hour of this launch, leaving start-up out."""
+        if not self.trials_ended or self.working_since is None:
+            return None
+        return self.trials_ended * 3600 / max(1e-9, (self.ended or now) - self.working_since)
+
+    def rounds_a_second(self) -> float | None:
+        """Return the rounds of a second in the last minute."""
+        if len(self.recent) < 2:
+            return None
+        (then, before), (now, after) = self.recent[0], self.recent[-1]
+        return (after - before) / (now - then) if now > then else None
+
+    def count_rounds(self, now: float) -> None:
+        """Note how many rounds are done now."""
+        self.recent.append((now, self.rounds_done))
+        self.recent = [(t, n) for t, n in self.recent if t >= now - RECENT_SECONDS]
+
+    # --- what is noted --------------------------------------------------------------------------
 
     def tell(self, text: str) -> None:
         """Note an event."""
@@ -91,17 +177,37 @@ class State:
         self.updated = time.time()
         path = folder / FILE
         beside = path.with_name(f".{FILE}.part")
-        beside.write_text(json.dumps(asdict(self)))
+        beside.write_text(json.dumps(vars(self), default=vars))
         beside.replace(path)
+
+
+def pace(paces: Mapping[Key, float], key: Key) -> float:
+    """Return the seconds of a round, or of what is most like it if none was measured."""
+    if key in paces:
+        return paces[key]
+    method, setting = key
+    same = [seconds for (_, other), seconds in paces.items() if other == setting]
+    same = same or [seconds for (other, _), seconds in paces.items() if other == method]
+    return statistics.fmean(same or paces.values())
 
 
 def load(folder: Path) -> State | None:
     """Return the state of a folder's last launch, or None if there was none."""
     try:
-        known: dict[str, Any] = json.loads((folder / FILE).read_text())
+        return parse((folder / FILE).read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def parse(text: str) -> State | None:
+    """Return a state from JSON, or None if it is not one; what is not known is left out."""
+    try:
+        known: dict[str, Any] = json.loads(text)
         running = {key: Running(**trial) for key, trial in known.pop("running").items()}
-        return State(**{**known, "running": running})
-    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
+        records = {key: Record(*record) for key, record in known.pop("records", {}).items()}
+        own = {key: value for key, value in known.items() if key in State.__dataclass_fields__}
+        return State(**own, running=running, records=records)
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 

@@ -1,5 +1,6 @@
 """Tune's callbacks to the state of a sweep: what runs, what ended how, what went wrong."""
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,12 +10,15 @@ from ray.tune.experiment import Trial
 
 from fedgps_ray.cluster import session
 from fedgps_ray.errors import UserError
+from fedgps_ray.results import schema
 from fedgps_ray.results.read import read_trial
 from fedgps_ray.results.schema import ENDED, STOPPED
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, columns
+from fedgps_ray.sweep import machine
+from fedgps_ray.sweep.board import Record, planned, told
 from fedgps_ray.sweep.ledger import Entry, Ledger
-from fedgps_ray.sweep.state import State, running
+from fedgps_ray.sweep.state import Running, State, running
 
 SAVE_SECONDS = 1.0
 CLUSTER_SECONDS = 2.0
@@ -34,6 +38,10 @@ class Tracker:
         self.ledger, self.execution, self.say = ledger, execution, say
         self.specs = {spec.trial_id: spec for spec in ledger.specs}
         self.state = _first(name, ledger.entries(), to_do)
+        self.state.records = _records(ledger, {spec.trial_id for spec in to_do})
+        self.is_stopping = False  # by the user: what ends from now on is not lost
+        self.first_wave: set[str] = set()  # trials that waited for their actors to start
+        self.ticks = machine.ticks()
         self.stopped: set[str] = set()  # by the scheduler of a search
         self.lost: set[str] = set()  # in this launch, by no fault of their own
         self.saved = self.looked = 0.0
@@ -47,37 +55,59 @@ class Tracker:
 
     def begun(self, trial_id: str) -> None:
         """Note that a trial starts, for the first time or again after a failure."""
+        if self.is_stopping:  # Tune starts what was cut off; nobody waits for it
+            return
         before = self.state.running.get(trial_id)
         if before is not None:
-            before.what = "starting again"
-            self.tell(f"{self._label(trial_id)} starts again from its checkpoint")
+            self._begun_again(before)
             return
         spec = self.specs[trial_id]
         done = self.ledger.rounds_done(spec)
         trial = running(columns(spec), self.ledger.labels[trial_id])
         trial.first = trial.rounds_done = done
         self.state.running[trial_id] = trial
+        self.state.lanes = max(self.state.lanes, len(self.state.running))
+        if not self.state.trials_ended:
+            self.first_wave.add(trial_id)
         begins = f"continues after round {done}" if done else "starts"
         self.tell(f"{self._label(trial_id)} {begins}")
+
+    def _begun_again(self, trial: Running) -> None:
+        """Note that a trial's own process was replaced."""
+        trial.what = "starting again"
+        self.state.restarts += 1
+        self.tell(f"{self._label(trial.trial_id)} starts again from its checkpoint")
 
     def moved(self, trial_id: str, told: dict[str, Any]) -> None:
         """Take in how a trial stands."""
         trial = self.state.running.get(trial_id)
         if trial is None:
             return
-        restarts = told.get("restarts", 0)
-        if restarts > trial.restarts:
-            self.tell(f"{self._label(trial_id)}: an actor was replaced")
-        for name in ("rounds_done", "accuracy", "best", "seconds_a_round", "what", "in_flight"):
-            if name in told:
-                setattr(trial, name, told[name])
-        trial.restarts = restarts
+        self._take(trial, told)
         for problem in told.get("problems", []):
             self.tell(f"{self._label(trial_id)}: {problem}")
         if told.get("failed"):
             self.failed(trial_id, told["failed"])
         if told.get("lost"):
             self.lose(trial_id, told["lost"])
+
+    def _take(self, trial: Running, told: dict[str, Any]) -> None:
+        restarts = told.get("restarts", 0)
+        if restarts > trial.restarts:
+            self.state.restarts += restarts - trial.restarts
+            self.tell(f"{self._label(trial.trial_id)}: an actor was replaced")
+        trial.restarts = restarts
+        if told.get("accuracy") is not None and told["rounds_done"] > trial.rounds_done:
+            trial.score(told["accuracy"])
+        for name in ("rounds_done", "best", "seconds_a_round", "what", "in_flight"):
+            if name in told:
+                setattr(trial, name, told[name])
+        if self.state.working_since is None and "rounds_done" in told:
+            self.state.working_since = time.time()
+        record = self.state.records[trial.trial_id]
+        self.state.records[trial.trial_id] = record._replace(
+            status=schema.RUNNING, best=trial.best, rounds_done=trial.rounds_done
+        )
 
     def failed(self, trial_id: str, reason: str) -> None:
         """Note that a trial cannot be carried out."""
@@ -86,6 +116,9 @@ class Tracker:
         self.state.failures[trial_id] = reason
         self._end(trial_id)
         self.state.failed += 1
+        record = self.state.records[trial_id]
+        error = reason.splitlines()[0]
+        self.state.records[trial_id] = record._replace(status=schema.FAILED, error=error)
         self.tell(f"{self._label(trial_id)} failed: {reason.splitlines()[0]}")
         try:
             self.note(trial_id, status="failed", error=reason)
@@ -94,6 +127,8 @@ class Tracker:
 
     def lose(self, trial_id: str, reason: str) -> None:
         """Note that what a trial ran on was lost; it is tried again later."""
+        if self.is_stopping:
+            return
         if self.state.running.pop(trial_id, None) is not None:
             self.lost.add(trial_id)
             self.tell(f"{self._label(trial_id)} was lost: {reason.splitlines()[0]}")
@@ -114,6 +149,8 @@ class Tracker:
         self.ledger.fetch(self.specs[trial_id])
         info = read_trial(self.ledger.place(self.specs[trial_id]))
         status = info["status"] if info["status"] in ENDED else STOPPED
+        record = told(self.state.records[trial_id], {**info, "status": status})
+        self.state.records[trial_id] = record
         if status == "diverged":
             self.state.diverged += 1
         else:
@@ -129,25 +166,44 @@ class Tracker:
         now = time.monotonic()
         if now - self.looked > CLUSTER_SECONDS:
             self.looked = now
-            self.state.cluster = session.use()
+            self.state.nodes = self._nodes()
+            self.state.count_rounds(time.time())
         if now - self.saved > SAVE_SECONDS:
             self.saved = now
-            self.state.save(self.ledger.folder)
+            self._save()
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        """Return what the nodes have and use, and how busy this machine is."""
+        before, self.ticks = self.ticks, machine.ticks()
+        own = {"busy": machine.busy(before, self.ticks), **machine.memory()}
+        return [node | own if node["here"] else node for node in session.nodes()]
 
     def close(self) -> None:
         """Note that this launch is over."""
         self.state.running.clear()
         self.state.ended = time.time()
-        self.state.save(self.ledger.folder)
+        self._save()
+
+    def _save(self) -> None:
+        """Write live.json, if possible: on a full disk whoever writes results says so."""
+        with contextlib.suppress(OSError):
+            self.state.save(self.ledger.folder)
 
     def _end(self, trial_id: str) -> None:
         trial = self.state.running.pop(trial_id, None)
-        spec = self.specs[trial_id]
-        if trial is not None:
-            self.state.rounds_ended += spec.rounds - trial.first
+        if trial is None:
+            return
+        self.state.rounds_ended += trial.rounds - trial.first
+        self.state.trials_ended += 1
+        if trial.seconds_a_round is None:
+            return
+        self.state.paces.append((trial.method, trial.setting, trial.seconds_a_round))
+        if trial_id not in self.first_wave:
+            trained = trial.seconds_a_round * (trial.rounds_done - trial.first)
+            self.state.lags.append(max(0.0, time.time() - trial.began - trained))
 
     def _label(self, trial_id: str) -> str:
-        return f"{self.ledger.labels[trial_id]} ({trial_id})"
+        return f"{self.state.records[trial_id].words} ({trial_id})"
 
 
 def _first(name: str, entries: Sequence[Entry], to_do: Sequence[TrialSpec]) -> State:
@@ -163,6 +219,19 @@ def _first(name: str, entries: Sequence[Entry], to_do: Sequence[TrialSpec]) -> S
         failed=statuses.count("failed"),
         rounds_before=sum(e.spec.rounds if e.is_done else e.rounds_done for e in entries),
     )
+
+
+def _records(ledger: Ledger, to_do: set[str]) -> dict[str, Record]:
+    """Return all trials before a launch, with what is known of those that have begun."""
+    records = {}
+    for spec in ledger.specs:
+        record = planned(columns(spec), ledger.labels[spec.trial_id])
+        if (ledger.place(spec) / "trial.json").exists():
+            record = told(record, read_trial(ledger.place(spec)))
+        if spec.trial_id in to_do and not record.is_waiting:
+            record = record._replace(status=schema.MISSING, error="")
+        records[spec.trial_id] = record
+    return records
 
 
 CURRENT: list[Tracker] = []  # Tune pickles its callbacks, and a tracker is not to be pickled

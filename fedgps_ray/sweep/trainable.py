@@ -11,7 +11,7 @@ import ray
 from ray import tune
 
 from fedgps_ray.cluster import session
-from fedgps_ray.cluster.crew import Crew, bundle, follow, start_clients
+from fedgps_ray.cluster.crew import Crew, TrialSettings, bundle, follow, start_clients
 from fedgps_ray.errors import ClientFailed, Lost, UserError
 from fedgps_ray.events import Event, Started, Status
 
@@ -50,7 +50,9 @@ class SweepTrial(tune.Trainable):
         library = ray.get_actor(cell["library"])
         self.told: dict[str, Any] = {"what": "starting"}
         self.began, self.first = time.monotonic(), 0
-        self.events: Generator[Event] = follow(self.crew, cell["settings"], library)
+        self.events: Generator[Event] = follow(
+            self.crew, TrialSettings(**cell["settings"]), library
+        )
 
     def step(self) -> dict[str, Any]:
         """Take in what happens for a second, and tell how the trial stands."""

@@ -5,10 +5,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fedgps_ray.cluster import crew, session
 from fedgps_ray.cluster.crew import follow, settings_of
+from fedgps_ray.identity import Table
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 
 WARM_UP = 50  # rounds until sizes settle
@@ -65,7 +66,7 @@ def _watched(
                 yield from _samples(event["round"], started.facts())
 
 
-def _samples(round_number: int, processes: list[dict[str, Any]]) -> Iterator[Sample]:
+def _samples(round_number: int, processes: list[Table]) -> Iterator[Sample]:
     for process in processes:
         yield Sample(round_number, process["name"], *usage(process["pid"]))
     yield Sample(round_number, "object store", session.use()["object_store_memory_used"] / 1e6, 0)

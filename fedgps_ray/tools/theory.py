@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import ot  # type: ignore[import-untyped]
 import torch
@@ -15,6 +15,7 @@ from fedgps_ray import seeds
 from fedgps_ray.data.batches import Batches
 from fedgps_ray.data.datasets import Source
 from fedgps_ray.errors import UserError
+from fedgps_ray.identity import Table
 from fedgps_ray.methods.base import Turn
 from fedgps_ray.methods.fedgps import FedGPS
 from fedgps_ray.results import files
@@ -77,7 +78,7 @@ def measure_all(folder: Path, notify: Callable[[str], None], samples: int = SAMP
     return written
 
 
-def measure(folder: Path, samples: int = SAMPLES) -> dict[str, Any]:
+def measure(folder: Path, samples: int = SAMPLES) -> Table:
     """Return the terms of the theorem for each client of one more round, and the curvature."""
     info = read_trial(folder)
     spec = trial_spec(**info["spec"])

@@ -1,4 +1,4 @@
-"""Accuracy and loss of a model on a test set."""
+"""Accuracy and loss of a model on a test set, as a whole and class by class."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -11,48 +11,59 @@ from fedgps_ray.tensors import Params
 from fedgps_ray.training.network import Network
 
 
+class Outputs(NamedTuple):
+    """How many classes there are, and how many of the first outputs can win (None: all)."""
+
+    num_classes: int
+    num_logits: int | None = None
+
+
 class Score(NamedTuple):
-    """The accuracy and mean loss of a model on a test set."""
+    """The accuracy and mean loss of a model on a test set; None for classes it does not hold."""
 
     accuracy: float
     loss: float
+    class_accuracy: tuple[float | None, ...] = ()
 
 
 class Tally(NamedTuple):
-    """The correct answers and the summed loss of one batch."""
+    """The summed loss of one batch; for each class the correct answers and the examples."""
 
-    right: int
     loss: float
-    size: int
+    right: list[int]
+    size: list[int]
 
 
 @torch.no_grad()
 def tallies(
-    network: Network, params: Params, batches: Iterable[Batch], num_logits: int | None
+    network: Network, params: Params, batches: Iterable[Batch], outputs: Outputs
 ) -> list[Tally]:
-    """Test params batch by batch; with num_logits only that many of the first outputs can win."""
+    """Test params batch by batch; the figures are read from the device once, at the end."""
     network.load(params)
     network.model.eval()
-    sums, sizes = [], []
+    classes = torch.arange(outputs.num_classes, device=network.weights.device)
+    losses, counts = [], []
     for batch in batches:
-        logits = network(batch.x)[:, :num_logits]
-        right = (logits.argmax(dim=1) == batch.y).sum()
-        loss = F.cross_entropy(logits, batch.y, reduction="sum")
-        sums.append(torch.stack([right.double(), loss.double()]))
-        sizes.append(len(batch.y))
-    if not sums:
+        logits = network(batch.x)[:, : outputs.num_logits]
+        losses.append(F.cross_entropy(logits, batch.y, reduction="sum"))
+        is_class = batch.y[:, None] == classes
+        is_right = (logits.argmax(dim=1) == batch.y)[:, None] & is_class
+        counts.append(torch.stack([is_right.sum(dim=0), is_class.sum(dim=0)]))
+    if not losses:
         return []
-    read = torch.stack(sums).tolist()  # once for all batches: reading makes the host wait
-    return [Tally(int(right), loss, n) for (right, loss), n in zip(read, sizes, strict=True)]
+    read = zip(torch.stack(losses).tolist(), torch.stack(counts).tolist(), strict=True)
+    return [Tally(loss, *both) for loss, both in read]
 
 
 def score(tallied: Sequence[Tally]) -> Score:
     """Sum the batches in their order, so the result does not depend on who tested which."""
-    size = sum(tally.size for tally in tallied)
-    right = sum(tally.right for tally in tallied)
-    return Score(right / size, sum(tally.loss for tally in tallied) / size)
+    right = [sum(each) for each in zip(*(tally.right for tally in tallied), strict=True)]
+    size = [sum(each) for each in zip(*(tally.size for tally in tallied), strict=True)]
+    by_class = tuple(r / n if n else None for r, n in zip(right, size, strict=True))
+    loss = sum(tally.loss for tally in tallied) / sum(size)
+    return Score(sum(right) / sum(size), loss, by_class)
 
 
-def evaluate(network: Network, params: Params, test: Batches, num_logits: int | None) -> Score:
+def evaluate(network: Network, params: Params, test: Batches, outputs: Outputs) -> Score:
     """Test params on a whole set."""
-    return score(tallies(network, params, test.plain(), num_logits))
+    return score(tallies(network, params, test.plain(), outputs))

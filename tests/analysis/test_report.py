@@ -186,6 +186,14 @@ def test_several_settings_have_a_section_each_and_one_across(tmp_path, folder_ma
     assert len(names) == len(set(names))
 
 
+def test_clients_classes_and_updates_are_drawn_where_they_were_recorded(tmp_path, fabricate):
+    folder = fabricate.make_sweep(tmp_path, 6, rounds=3)
+    recorded = {"setting-1-diversity", "setting-1-clients", "setting-1-classes"}
+    assert not recorded & {block.name for block in of_kind(build(folder), Picture)}
+    fabricate.add_later_columns(folder)
+    assert recorded <= {block.name for block in of_kind(build(folder), Picture)}
+
+
 def test_seeds_have_a_table_of_their_own(tmp_path, folder_maker):
     made = build(folder_maker(tmp_path, CEILINGS, scenarios=(1,), seeds=(0, 1), rounds=3))
     heads = [head.text for head in table(made, "setting-1-seeds").header[-1]]

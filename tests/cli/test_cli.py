@@ -17,11 +17,13 @@ import pandas as pd
 import pytest
 
 from fedgps_ray import cli
+from fedgps_ray.cli.commands.trials import kept_here
 from fedgps_ray.data.datasets import DATASETS
 from fedgps_ray.errors import ClientFailed
 from fedgps_ray.methods import METHODS, FedAvg
 from fedgps_ray.models import MODELS
 from fedgps_ray.rounds import worker
+from fedgps_ray.spec import ExecutionSpec, trial_spec
 from tests.processes import start
 
 COMMANDS = [c.name or c.callback.__name__ for c in cli.app.registered_commands]
@@ -104,11 +106,34 @@ def test_an_unknown_command_is_bad_usage(fedgps):
 # --- run ----------------------------------------------------------------------------------------
 
 
+def test_a_short_trial_stays_in_this_process_and_says_so(fedgps):
+    done = fedgps(*(part for part in RUN if part not in ("--actors", "0")))
+    assert done.code == 0
+    assert "less than Ray takes to start: staying in this process" in done.err
+    assert done.out.split()[:2] == ["status", "finished"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "execution"),
+    [
+        ({"rounds": 100_000}, {}),
+        ({"model": "resnet18", "rounds": 200, "dataset": "cifar10"}, {}),
+        ({}, {"actors": 2}),
+        ({}, {"client_gpus": 0.5}),
+        ({}, {"address": "127.0.0.1:6379"}),
+    ],
+)
+def test_other_trials_go_to_ray(settings, execution):
+    spec = trial_spec(**{"model": "mlp", "method": "fedavg", "rounds": 2, **settings})
+    wanted = ExecutionSpec(**execution)
+    assert kept_here(spec, wanted) == wanted
+
+
 def test_run_tells_each_round_and_the_end(fedgps):
     result = fedgps(*RUN)
     assert result.code == 0
     for number in (1, 2, 3):
-        assert f"fedavg  round {number}/3  accuracy " in result.err
+        assert f"FedAvg  round {number}/3  accuracy " in result.err
     info = json.loads((trial_folder() / "trial.json").read_text())
     said = dict(line.split("  ", 1) for line in result.out.splitlines() if "  " in line)
     said = {key: value.strip() for key, value in said.items()}
@@ -444,7 +469,7 @@ WRONG = [  # command, and what its message must name
     ("run --set method.roh=1", "unknown setting of fedgps 'roh'. Did you mean 'rho'?"),
     ("run --set method.rho=fast", "method.rho: must be a valid number"),
     ("run --set rounds.more=1", "rounds: must be a valid integer"),
-    ("run --set model.deep=1", "unknown model"),
+    ("run --set model.deep=1", "model 'cnn' has no options"),
     ("run --set optimizer.lrr=1", "unknown setting of optimizer 'lrr'. Did you mean 'lr'?"),
     ("run --set surrogate=noize", "unknown surrogate 'noize'. Did you mean 'noise'?"),
     ("run --set surrogate=gone.npz", "gone.npz"),

@@ -13,12 +13,12 @@ from typer.main import get_command
 from fedgps_ray import __version__
 from fedgps_ray.cli import app, declared, options
 from fedgps_ray.cli.commands.run import _will_train
-from fedgps_ray.cli.folders import below
 from fedgps_ray.data.datasets import DATASETS
 from fedgps_ray.data.specs import OWN
 from fedgps_ray.errors import UserError
 from fedgps_ray.methods import METHODS
 from fedgps_ray.models import MODELS
+from fedgps_ray.results.folders import below
 from fedgps_ray.spec import KINDS
 
 RESULTS = Path(__file__).parents[1] / "results" / "layout1"

@@ -75,3 +75,23 @@ def test_exception_names_client_and_round(actor):
 def test_owner_of_actors_does_not_import_pytorch(owner):
     program = f"import sys, {owner}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_call_sends_one_sum_however_many_clients_it_has(actor, worker, message):
+    def arrays(clients):
+        jobs = [Job(k, 0, 0, shares={"delta": 0.25, "buffers": 0.25}) for k in clients]
+        replies = actor.do(jobs, False, wrap(message))
+        assert [reply.sums is None for reply in replies] == [True] * (len(jobs) - 1) + [False]
+        assert all(open_parcel(reply.upload).value.delta is None for reply in replies)
+        assert all(reply.bytes_up > message.params.weights.nbytes for reply in replies)
+        return {
+            field: [p.nbytes for p in s.parts.values()] for field, s in replies[-1].sums.items()
+        }
+
+    weights, buffers = (8 * vector.numel() for vector in message.params)
+    assert arrays([0, 1]) == arrays([0, 1, 2, 3]) == {"delta": [weights], "buffers": [buffers]}
+
+
+def test_tests_and_questions_have_no_sums(actor, message):
+    (tallies,) = actor.do([EvaluationJob((0,), 0)], False, wrap(message.params))
+    assert len(tallies) == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedgps_ray.cluster.liveness import Liveness
+from fedgps_ray.cluster.liveness import Liveness, Pace
 
 LIMIT = 30.0  # so that a ping is due after 10 s without a sign of life
 REST = None
@@ -81,3 +81,13 @@ def test_liveness(story):
     assert [liveness.look(now, answered, limit) for now, answered, limit, _ in story] == [
         step for *_, step in story
     ]
+
+
+@pytest.mark.parametrize(
+    ("load", "set_up", "slowness"),
+    [(0.1, 2, 1), (4, 2, 2), (10, 2, 5), (100, 2, 8), (0, 30, 3), (4, 30, 3), (0, 900, 8)],
+)
+def test_pace_of_a_machine_with_two_cpus(load, set_up, slowness):
+    pace = Pace(usual_set_up=10.0, slowest=8.0, load=lambda: (load, 0.0, 0.0), cpus=2)
+    pace.learn(set_up)
+    assert pace.slowness == slowness

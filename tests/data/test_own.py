@@ -405,7 +405,7 @@ def test_tokens_train_with_a_model_that_takes_them(tmp_path, monkeypatch):
     made = Architecture(lambda shape, outputs: Model(Words(), 8, outputs), 1, "words")
     monkeypatch.setitem(models.MODELS, "words", made)
     monkeypatch.setattr("fedgps_ray.rounds.worker.check_takes_tokens", lambda name: None)
-    monkeypatch.setattr("fedgps_ray.rounds.worker.build", lambda name, *rest: made.make(*rest))
+    monkeypatch.setattr("fedgps_ray.rounds.worker.build", lambda name, *rest, **_: made.make(*rest))
     settings = {"rounds": 30, "batch_size": 4, "optimizer": {"lr": 0.5}}
     _, last = run(tmp_path, dataset=str(path), model="words", partition="iid", **settings)
     assert last["accuracy"] == 1.0
@@ -433,7 +433,7 @@ def test_a_surrogate_set_is_for_images(tmp_path, method):
 
 def test_models_and_augmentation_for_images_say_so(tmp_path):
     path = formats.write_npz(tmp_path / "own.npz", formats.tabular())
-    with refused("model 'cnn' needs images, the data set has examples of shape (4,); choose an"):
+    with refused("model 'cnn' needs images, the data set has examples of shape 4; choose an"):
         run(tmp_path, dataset=str(path), model="cnn", partition="iid")
     with refused("augment crop is for images, the data set holds features"):
         run(tmp_path, dataset=str(path), model="mlp", partition="iid", augment="crop")

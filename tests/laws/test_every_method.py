@@ -1,57 +1,28 @@
-"""What must hold for every method, whatever it does."""
+"""What must hold for every method, whatever it does: the laws that `fedgps-ray verify` checks."""
 
 import ast
-import copy
 import dataclasses
 import inspect
 import os
-import shutil
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
-import torch
 
 from fedgps_ray import methods
-from fedgps_ray.data.datasets import NO_SOURCE
-from fedgps_ray.data.partition import class_counts
 from fedgps_ray.methods import METHODS, about, title
-from fedgps_ray.methods.base import About, Turn
-from fedgps_ray.rounds.loop import Snapshot, run
-from fedgps_ray.rounds.pool import NOTHING, InProcess, Kept
-from fedgps_ray.rounds.selection import schedule
-from fedgps_ray.rounds.trial import run_trial
-from fedgps_ray.rounds.worker import Asked, Job, Worker, prepare
-from fedgps_ray.spec import ExecutionSpec, trial_spec
-from fedgps_ray.tensors import all_finite, leaves
+from fedgps_ray.methods.base import About
+from fedgps_ray.spec import trial_spec
+from fedgps_ray.tensors import all_finite
 from fedgps_ray.titles import TITLES
+from fedgps_ray.tools.verify import laws
 
-ROUNDS = 3
 FASTER = {"ccvr": {"virtual_features": 20}}  # a quantity, not another way of working
 FILES = sorted(Path(inspect.getfile(methods)).parent.glob("*.py"))
 
 
 def tiny_spec(method, **values):
-    """Four clients of which two take part, 8 x 8 images, a model with BatchNorm."""
-    data = {"num_classes": 3, "image_size": 8, "channels": 1, "train_size": 60, "test_size": 15}
-    defaults = {
-        "dataset": {"name": "synthetic", **data},
-        "partition": {"alpha": 0.5, "min_size": 6},
-        "model": "convnet",
-        "clients": 4,
-        "sampling_rate": 0.5,
-        "rounds": ROUNDS,
-        "batch_size": 8,
-        "surrogate": {"per_class": 4, "batch_size": 6},
-    }
-    options = {"name": method, **FASTER.get(method, {})}
-    return trial_spec(method=options, **{**defaults, **values})
-
-
-def hashes(folder):
-    (path,) = folder.glob("trials/*/rounds.parquet")
-    return pd.read_parquet(path)["weights_sha256"].tolist()
+    return laws.tiny_spec({"name": method, **FASTER.get(method, {})}, **values)
 
 
 # --- runs ---------------------------------------------------------------------------------------
@@ -68,105 +39,44 @@ def no_waiting_for_the_disk():
 def whole(request, tmp_path_factory):
     """Run a method without a stop; leave a copy of its folder as it was after each round."""
     spec, base = tiny_spec(request.param), tmp_path_factory.mktemp(request.param)
-    execution = ExecutionSpec(out=base / "whole", checkpoint_seconds=0)
-    for number, _ in enumerate(run_trial(spec, execution)):
-        shutil.copytree(base / "whole", base / f"after {number}")
+    laws.record(spec, base)
     return spec, base
 
 
-@pytest.mark.parametrize("done", range(ROUNDS + 1))
+@pytest.mark.parametrize("done", range(laws.ROUNDS + 1))
 def test_stopped_after_any_round_it_goes_on_as_if_it_had_not_been(whole, done):
     """Without a round done this is the law that two runs give the same weights."""
-    spec, base = whole
-    folder = base / f"after {done}"
-    started, *rows = run_trial(spec, ExecutionSpec(out=folder))
-    assert (started.rounds_done, started.problems) == (done, [])
-    assert [row["round"] for row in rows] == list(range(done + 1, ROUNDS + 1))
-    assert hashes(folder) == hashes(base / "whole")
-    model, expected = (
-        next(path.glob("trials/*/model.safetensors")).read_bytes()
-        for path in (folder, base / "whole")
-    )
-    assert model == expected
+    assert laws.continued(*whole, done) == ""
 
 
 def test_every_round_changes_the_weights(whole):
-    found = hashes(whole[1] / "whole")
-    assert len(set(found)) == ROUNDS
+    found = laws.stored_hashes(whole[1] / "whole")
+    assert len(set(found)) == laws.ROUNDS
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_any_number_of_workers_gives_the_same_weights(name):
+    assert laws.any_workers(tiny_spec(name)) == ""
+
+
+@pytest.mark.parametrize("law", [laws.pickles, laws.keeps_nothing])
+@pytest.mark.parametrize("name", METHODS)
+def test_the_method_itself(name, law):
+    assert law(tiny_spec(name)) == ""
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_its_values_leave_the_process(name):
+    spec = tiny_spec(name)
+    assert [laws.packs(spec), laws.moves_device(spec), laws.counts_bytes(spec)] == ["", "", ""]
 
 
 # --- values go in, values come out --------------------------------------------------------------
 
 
-class Watched:
-    """Plays rounds by hand and holds on to a copy of everything that must not change."""
-
-    def __init__(self, spec):
-        self.spec, self.method = spec, spec.method
-        self.worker = Worker(prepare(spec, NO_SOURCE))
-        self.pool, self.kept, self.watched = InProcess(self.worker), {}, []
-        self.state = self.watch(self.method.init(self.worker.initial(), self.worker.cohort()))
-        self.picked = schedule(spec, [client.num_examples for client in self.worker.clients])
-
-    def watch(self, value):
-        self.watched.append((value, copy.deepcopy(value)))
-        return value
-
-    def check(self, after):
-        for value, before in self.watched:
-            assert same(value, before), f"{type(value).__name__} was changed by {after}"
-
-    def play(self, t):
-        turn = Turn(t, tuple(self.worker.clients[k] for k in self.picked[t]), rng_of(t))
-        messages = self.watch(list(self.method.send(self.state, turn)))
-        self.check("send")
-        jobs = [
-            Job(client.id, t, message, *self.kept.get(client.id, NOTHING))
-            for client, message in zip(turn.clients, messages, strict=True)
-        ]
-        replies = self.watch(self.pool.start(jobs)())
-        self.check("work")
-        for reply in replies:
-            self.kept[reply.client.id] = Kept(reply.memory, reply.velocity)
-        self.finish(turn, replies)
-
-    def finish(self, turn, replies):
-        def ask(question, sent):
-            answers = self.pool.ask(Asked(turn.round, question, self.watch(sent)), self.kept)
-            return self.watch(answers)
-
-        self.method.measure(self.state, turn, ask)
-        self.check("measure")
-        self.state = self.watch(self.method.merge(self.state, replies))
-        self.check("merge")
-        self.watch(self.method.deploy(self.state, turn, ask))
-        self.check("deploy")
-        self.watch(self.method.global_params(self.state))
-        for kept in self.kept.values():
-            if kept.memory is not None:
-                self.method.fade(kept.memory)
-        self.check("fade")
-
-
-def rng_of(t):
-    return np.random.default_rng(t)
-
-
-def same(left, right):
-    """Equal to the last bit."""
-    left, right = list(leaves(left)), list(leaves(right))
-    return len(left) == len(right) and all(map(same_leaf, left, right))
-
-
-def same_leaf(left, right):
-    if isinstance(left, torch.Tensor):
-        return left.dtype == right.dtype and torch.equal(left, right)
-    return left == right
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_nothing_is_changed_in_place(name):
-    game = Watched(tiny_spec(name, rounds=3))
+    game = laws.Watched(tiny_spec(name))
     for t in range(3):
         game.play(t)
     assert len(game.watched) > 3 * 4
@@ -175,28 +85,10 @@ def test_nothing_is_changed_in_place(name):
 # --- hard data ----------------------------------------------------------------------------------
 
 
-def hard(setup):
-    """Share the data out so that batches of one, a client of one and missing classes occur."""
-    labels = setup.data.y_train
-    zeros, others = np.flatnonzero(labels == 0), np.flatnonzero(labels != 0)
-    parts = (
-        zeros[:9],  # one class only; batches of 8 and 1
-        others[:1],  # one sample only
-        others[1:18],  # lacks class 0; batches of 8, 8 and 1
-        np.concatenate([zeros[9:], others[18:]]),
-    )
-    if setup.spec.clients == 1:
-        parts = (others[:17],)
-    counts = class_counts(parts, labels, setup.data.num_classes)
-    return setup._replace(parts=parts, counts=counts)
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_it_survives_single_samples_and_missing_classes(name):
-    spec = tiny_spec(name, sampling_rate=1.0, rounds=2, local_epochs=2)
-    worker = Worker(hard(prepare(spec, NO_SOURCE)))
-    state = spec.method.init(worker.initial(), worker.cohort())
-    found = list(run(spec, worker.cohort(), InProcess(worker), Snapshot(0, state, {})))
+    spec = tiny_spec(name)
+    found = laws.on_hard_data(spec)
     assert [finished.row["round"] for finished in found] == [1, 2]
     assert all_finite(spec.method.global_params(found[-1].snapshot.state))
     assert all(np.isfinite([one.row["loss"], one.row["train_loss"]]).all() for one in found)

@@ -317,3 +317,14 @@ def test_true_is_not_one():
     ids = [identity.trial_id(identity.identity(Loose(clip=value))) for value in values]
     assert len(set(ids)) == 4
     assert identity.identity(Loose(clip=1)) == {}
+
+
+class SameProx(FedProx):
+    """A method that adds no settings and so is not decorated itself."""
+
+
+def test_settings_that_are_inherited_are_neutral_too(monkeypatch):
+    monkeypatch.setitem(METHODS, "same", SameProx)
+    assert trial_spec(method="same").identity == {"method": {"name": "same"}}
+    chosen = trial_spec(method={"name": "same", "mu": 0.25})
+    assert chosen.identity == {"method": {"name": "same", "mu": 0.25}}

@@ -346,7 +346,13 @@ def test_a_manifest_can_name_nothing_but_named_tuples_of_the_package(tmp_path, n
 
 
 def test_the_test_of_foreign_types_names_one_that_would_load(tmp_path):
-    saver(tmp_path).save(Snapshot(1, Foreign(3), {}))
+    with pytest.raises(TypeError, match="holds a Foreign"):
+        saver(tmp_path).save(Snapshot(1, Foreign(3), {}))
+    saver(tmp_path).save(Snapshot(1, fedgps.State(3, None, None, None), {}))
+    edit(
+        tmp_path / "round-000001.json",
+        lambda m: m["state"].update(type=f"{__name__}:Foreign", fields=[3]),
+    )
     read, problems = loaded(tmp_path)
     assert read is None
     assert "outside the package" in problems[0]

@@ -68,6 +68,7 @@ class Desk:
             steps=k + 1,
             gradient_evaluations=2 * (k + 1),
             finite=True,
+            update_norm=math.sqrt(3) * (k + 1),
             seconds=0.5,
             worker="desk",
         )
@@ -75,7 +76,7 @@ class Desk:
     def evaluate(self, params):
         self.tested.append(params)
         self.events.append(("test", len(self.tested) - 1))
-        return Score(len(self.tested) / 100, 1.0)
+        return Score(len(self.tested) / 100, 1.0, (0.02, None))
 
     def answer(self, asked, client, memory):
         return asked.question(None, memory, asked.sent)
@@ -108,6 +109,10 @@ def test_a_round_of_all_four_clients():
         "round": 1,
         "accuracy": 0.01,
         "loss": 1.0,
+        "class_accuracy": [0.02, None],
+        "worst_client_accuracy": 0.02,  # all clients hold the first class only
+        "p10_client_accuracy": 0.02,
+        "median_client_accuracy": 0.02,
         "train_loss": pytest.approx(2.0),
         "weights_sha256": sha256(torch.full((3,), 3.0)),
         "bytes_up": 4 * BYTES,
@@ -115,6 +120,8 @@ def test_a_round_of_all_four_clients():
         "steps": 1 + 2 + 3 + 4,
         "gradient_evaluations": 20,
         "divergence": None,
+        # squared norms 3 * (.1 + .2 * 4 + .3 * 9 + .4 * 16) over that of the mean, 3 * 3 ** 2
+        "update_diversity": pytest.approx(10 / 9),
         "metrics": {"drift": 3.0},  # (0 + 2 + 4 + 6) / 4
     }
     assert all(finished.row[f"{name}_seconds"] >= 0 for name in ("train", "aggregate", "evaluate"))
@@ -143,6 +150,7 @@ def test_client_rows_come_in_the_order_drawn():
                 "steps": k + 1,
                 "gradient_evaluations": 2 * (k + 1),
                 "loss": float(k),
+                "update_norm": math.sqrt(3) * (k + 1),
                 "bytes_up": BYTES,
                 "bytes_down": BYTES,
                 "worker": "desk",

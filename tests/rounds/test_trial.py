@@ -391,9 +391,13 @@ def test_what_is_lost_around_a_trial_does_not_fail_it(raised, status, tmp_path):
             return super().start(jobs)
 
     spec, execution = spec_of("fedavg"), ExecutionSpec(out=tmp_path)
-    worker, losses = Worker(prepare(spec, NO_SOURCE)), (BrokenPipeError,)
+    worker = Worker(prepare(spec, NO_SOURCE))
+
+    def is_loss(problem):
+        return isinstance(problem, BrokenPipeError)
+
     with claimed(spec, execution) as store, pytest.raises(type(raised)):
-        list(run_with_pool(store, execution, worker, Losing(worker), losses))
+        list(run_with_pool(store, execution, worker, Losing(worker), is_loss))
     info = read_trial(folder_of(spec, tmp_path))
     assert (info["status"], "error" in info) == (status, status == "failed")
     started, *_ = run_trial(spec, execution)

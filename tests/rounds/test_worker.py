@@ -99,6 +99,14 @@ def test_a_client_sees_its_own_examples_only():
 # --- a job --------------------------------------------------------------------------------------
 
 
+def test_a_reply_tells_how_far_the_client_moved_the_weights():
+    worker = worker_of()
+    reply = worker.work(first_job(worker, client=1))
+    assert reply.update_norm == pytest.approx(
+        reply.upload.delta.double().pow(2).sum().sqrt().item()
+    )
+
+
 @pytest.mark.parametrize("method", ["fedavg", "fedgps"])
 def test_the_same_job_twice_gives_the_same_bits(method):
     worker = worker_of(method=method, model="convnet")

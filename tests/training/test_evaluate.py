@@ -7,7 +7,8 @@ from torch import nn
 from fedgps_ray.data.batches import PLAIN_BATCH, Batch, Batches, Images
 from fedgps_ray.models.base import Model
 from fedgps_ray.tensors import Params
-from fedgps_ray.training.evaluate import evaluate
+from fedgps_ray.training.evaluate import Outputs, Score, Tally, score, tallies
+from fedgps_ray.training.evaluate import evaluate as evaluate_on
 from fedgps_ray.training.network import Network
 
 # the body hands x on, the head makes (x, -x, 2x, 0) of it: two real and two surrogate classes
@@ -36,6 +37,10 @@ def batch(*pairs):
 
 # x = 1 gives (1, -1, 2, 0), x = -1 gives (-1, 1, -2, 0)
 EXAMPLES = Listed(batch((1.0, 0), (-1.0, 1)), batch((-1.0, 0)))
+
+
+def evaluate(network, params, test, num_logits, num_classes=4):
+    return evaluate_on(network, params, test, Outputs(num_classes, num_logits))
 
 
 def cross_entropy(logits, label):
@@ -119,3 +124,27 @@ class Flattened:
 
     def plain(self):
         return (b._replace(x=b.x.flatten(1)) for b in self.batches.plain())
+
+
+# --- class by class -------------------------------------------------------------------------------
+
+
+def test_each_class_is_counted_by_itself(network):
+    # over the real outputs: predicted 0, 1, 1 for the labels 0, 1, 0; class 2 has no example
+    tested = evaluate(network, PARAMS, EXAMPLES, 2, num_classes=3)
+    assert tested.class_accuracy == (0.5, 1.0, None)
+    counted = tallies(network, PARAMS, EXAMPLES.plain(), Outputs(3, 2))
+    assert [(tally.right, tally.size) for tally in counted] == [
+        ([1, 1, 0], [1, 1, 0]),
+        ([0, 0, 0], [1, 0, 0]),
+    ]
+
+
+def test_batches_are_added_up_by_class():
+    tallied = [Tally(3.0, [1, 0, 0], [2, 1, 0]), Tally(1.0, [2, 1, 0], [2, 3, 0])]
+    # 3 of 4 of the first class, 1 of 4 of the second: 4 of 8
+    assert score(tallied) == Score(0.5, 0.5, (0.75, 0.25, None))
+
+
+def test_nothing_to_test_is_no_tally(network):
+    assert tallies(network, PARAMS, [], Outputs(2)) == []

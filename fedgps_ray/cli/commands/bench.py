@@ -21,6 +21,8 @@ def bench(options: Bench) -> None:
     races = [name for name in wanted if name in measure.WORKLOADS]
     with err.status("starting Ray") as status:
         results = list(measure.measure(races, options.repeats, status.update)) if races else []
+        runs = [name for name in races if name in measure.COMMAND_ROUNDS]
+        results += measure.measure_command(runs, options.repeats, status.update)
         share = measure.training_share(status.update) if "skew" in wanted else None
         start, floor = measure.start_up(status.update) if "start" in wanted else (None, None)
     if options.as_json:
@@ -39,8 +41,9 @@ def bench(options: Bench) -> None:
 
 
 def _table(results: Sequence[measure.Result]) -> Table:
-    table = Table("workload", "contender", "seconds", "ratio to the fastest plain loop")
+    table = Table("workload", "contender", "seconds", "ratio to plain PyTorch", "lowest to highest")
     for result in results:
+        spread = f"{result.lowest:.2f} to {result.highest:.2f}"
         seconds, ratio = f"{result.seconds:.4f}", f"{result.ratio:.3f}"
-        table.add_row(result.workload, result.contender, seconds, ratio)
+        table.add_row(result.workload, result.contender, seconds, ratio, spread)
     return table

@@ -1,32 +1,31 @@
 """methods, datasets, models: what there is."""
 
-import dataclasses
 import json
 import textwrap
 from typing import Any
 
 from rich.padding import Padding
 
+from fedgps_ray.api.listing import facts
 from fedgps_ray.cli.app import out, pairs
 from fedgps_ray.cli.declared import Datasets, Methods, Models
 from fedgps_ray.data.datasets import DATASETS
-from fedgps_ray.errors import unknown
-from fedgps_ray.methods import METHODS, about, title
+from fedgps_ray.experiment.files import named_method
+from fedgps_ray.identity import Table
+from fedgps_ray.methods import METHODS
 from fedgps_ray.models import MODELS
+from fedgps_ray.references import Code, published
 
 
 def methods(options: Methods) -> None:
     """List the methods, a line each, or all about some of them."""
-    for name in options.names or []:
-        if name not in METHODS:
-            raise unknown("method", name, METHODS)
-    known = {name: _facts(METHODS[name]) for name in options.names or METHODS}
+    known = {name: _facts(*named_method(name)) for name in options.names or METHODS}
     if options.as_json:
         print(json.dumps(known))
     elif options.names:
         _show_in_full(known)
     else:
-        _show_briefly({name: facts["idea"] for name, facts in known.items()})
+        _show_briefly({name: told["idea"] for name, told in known.items()})
 
 
 def _show_briefly(ideas: dict[str, str]) -> None:
@@ -38,26 +37,20 @@ def _show_briefly(ideas: dict[str, str]) -> None:
     out.print("More about one, with its settings: fedgps-ray methods NAME", highlight=False)
 
 
-def _show_in_full(known: dict[str, dict[str, Any]]) -> None:
-    for name, facts in known.items():
-        lines = {key: _inline(value) for key, value in facts.items() if value}
+def _show_in_full(known: dict[str, Table]) -> None:
+    for name, told in known.items():
+        lines = {key: _inline(value) for key, value in told.items() if value}
         out.print(f"[bold]{name}[/]", highlight=False)
         out.print(Padding(pairs(lines), (0, 0, 1, 2)))
     out.print("M: numbers in the model, C: classes, d: features. Change a default with --set.")
 
 
-def _facts(kind: Any) -> dict[str, Any]:
-    return {
-        "title": title(kind),
-        "idea": (kind.__doc__ or "").split("\n")[0],
-        **about(kind)._asdict(),
-        "method": dataclasses.asdict(kind()),
-        "optimizer": dataclasses.asdict(kind.optimizer),
-        "presets": list(kind.presets),
-    }
+def _facts(kind: Any, code: Code | None) -> Table:
+    own = {} if code is None else {"code": f"{code.target}, sha256 {code.sha256}"}
+    return {**facts(kind), **own}
 
 
-def _inline(value: Any) -> str:
+def _inline(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {item}" for key, item in value.items())
     return ", ".join(value) if isinstance(value, list) else str(value)
@@ -65,12 +58,13 @@ def _inline(value: Any) -> str:
 
 def datasets(options: Datasets) -> None:
     """List the data sets."""
-    _list(DATASETS, options.as_json)
+    _list({**DATASETS, **published("dataset")}, options.as_json)
 
 
 def models(options: Models) -> None:
     """List the models."""
-    _list({name: kind.explanation for name, kind in MODELS.items()}, options.as_json)
+    own = {name: kind.explanation for name, kind in MODELS.items()}
+    _list({**own, **published("model")}, options.as_json)
 
 
 def _list(lines: dict[str, str], as_json: bool) -> None:

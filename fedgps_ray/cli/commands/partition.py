@@ -14,7 +14,7 @@ from fedgps_ray.spec import TrialSpec, columns
 
 def partition(options: Partition) -> None:
     """Show and draw the partition of a data set, and measure its skew."""
-    spec, files = specs.trial(_settings(options), options.settings or [])
+    spec, files, _ = specs.trial(_settings(options), options.settings or [])
     source = datasets.Source(options.data_dir, options.download, files)
     data = datasets.load(spec.dataset, source)
     drawn = (data.y_train, spec.clients, spec.partition, spec.partition_seed)

@@ -13,8 +13,8 @@ from fedgps_ray.analysis.report.verdict import judge
 from fedgps_ray.analysis.text import one_line
 from fedgps_ray.cli.app import err, out, writing
 from fedgps_ray.cli.declared import Report
-from fedgps_ray.cli.folders import has_results, no_results
 from fedgps_ray.loading import load as load_code
+from fedgps_ray.results.folders import has_results, no_results
 
 
 def report(options: Report) -> None:

@@ -1,32 +1,31 @@
 """sweep, paper run, and how a sweep is resumed: many trials launched and shown."""
 
-import contextlib
 import json
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import typer
-from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from fedgps_ray.cli import specs
+from fedgps_ray.api.devices import check_devices, device_settings
+from fedgps_ray.api.settings import checked_execution
+from fedgps_ray.api.sweeps import Screen
+from fedgps_ray.cli.again import survive
 from fedgps_ray.cli.app import err, out, say
 from fedgps_ray.cli.commands.paper import path_of
-from fedgps_ray.cli.commands.watch import REFRESHES
 from fedgps_ray.cli.declared import PaperRun, Sweep
 from fedgps_ray.cli.options import Launch
+from fedgps_ray.cli.standings import result
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import Experiment, load, scaled
 from fedgps_ray.spec import ExecutionSpec
-from fedgps_ray.sweep.drive import SweepPlan, drive, facts
-from fedgps_ray.sweep.launch import Stopping
+from fedgps_ray.sweep.drive import drive
 from fedgps_ray.sweep.ledger import Ledger
 from fedgps_ray.sweep.observe import standing
-from fedgps_ray.sweep.state import State
-from fedgps_ray.sweep.view import counts, view
+from fedgps_ray.sweep.plan import Stopping, SweepPlan, imported, plan_of
+from fedgps_ray.sweep.view import counts
 from fedgps_ray.tools.cost import budget
 
 
@@ -47,8 +46,8 @@ def run_paper(options: PaperRun) -> None:
 def loaded(file: Path, options: Launch) -> Experiment:
     """Return an experiment on the device that options, its trials or its share of a GPU name."""
     given = options.settings or []
-    experiment = load(file, [*_as_text(specs.device_settings(options.wanted)), *given])
-    implied = specs.device_settings(experiment.execution | options.wanted)
+    experiment = load(file, [*_as_text(device_settings(options.wanted)), *given])
+    implied = device_settings(experiment.execution | options.wanted)
     named = any("device" in cell.spec.model_fields_set for cell in experiment.cells)
     return load(file, [*_as_text(implied), *given]) if implied and not named else experiment
 
@@ -61,7 +60,7 @@ def _launch(job: SweepPlan, options: Launch) -> None:
     if options.dry_run:
         _show_plan(job, options.as_json)
     else:
-        specs.check_devices(job.ledger.specs, job.execution)
+        check_devices(job.ledger.specs, job.execution)
         _drive(job, options.as_json)
 
 
@@ -69,20 +68,12 @@ def _job(experiment: Experiment, options: Launch, file: str) -> SweepPlan:
     """Return what a launch of an experiment is to do; options win over the file."""
     folder = options.folder or Path("runs") / experiment.name
     own = {"out": folder, "files": experiment.files}
-    execution = specs.execution(**{**experiment.execution, **options.wanted, **own})
+    execution = checked_execution(**{**experiment.execution, **options.wanted, **own})
     if execution.actors == 0:
         raise UserError("actors = 0: a sweep runs on Ray; use 1 or more, or auto")
-    search, cells = experiment.search, experiment.cells
-    stopping = None if search is None else Stopping(search.scheduler, search.metric)
-    return SweepPlan(
-        experiment.name,
-        Ledger(folder, [cell.spec for cell in cells], {c.trial_id: c.label for c in cells}),
-        execution,
-        facts(experiment.title, experiment.description, stopping, file),
-        stopping,
-        tuple(options.reuse or ()),
-        max_concurrent=options.max_concurrent,
-    )
+    for told in imported(experiment):
+        say(told)
+    return plan_of(experiment, execution, file, options.reuse or (), options.max_concurrent)
 
 
 def resume_sweep(
@@ -92,7 +83,7 @@ def resume_sweep(
     name, search = facts.pop("name"), facts["search"]
     facts.pop("finished")
     stopping = None if search is None else Stopping(**search)
-    specs.check_devices(ledger.specs, execution)
+    check_devices(ledger.specs, execution)
     _drive(SweepPlan(name, ledger, execution, facts, stopping, again=failed), as_json)
 
 
@@ -125,8 +116,9 @@ def _drive(job: SweepPlan, as_json: bool) -> None:
     """Drive a sweep to its end with a live view; exit 1 if trials failed, 130 if interrupted."""
     folder = job.ledger.folder
     again = f"fedgps-ray resume {shlex.quote(str(folder))}"
+    survive(folder, job.execution.address)
     try:
-        state = drive(job, _Screen())
+        state = drive(job, Screen(err))
     except KeyboardInterrupt:  # before Tune takes it as a request to stop
         say(f"interrupted; to continue: {again}")
         raise typer.Exit(130) from None
@@ -134,32 +126,12 @@ def _drive(job: SweepPlan, as_json: bool) -> None:
         print(json.dumps(standing(folder, False)))
     else:
         out.print(escape(f"{job.name}: {counts(state)}"), soft_wrap=True)
+        result(out, list(state.records.values()))
         out.print(escape(f"results: {folder}"), soft_wrap=True)
+        out.print(escape(f"report: fedgps-ray report {shlex.quote(str(folder))}"), soft_wrap=True)
     if state.left:
         say(f"interrupted; to continue: {again}")
         raise typer.Exit(130)
     if state.failed:
         say(f"to run the failed ones again: {again} --failed")
         raise typer.Exit(1)
-
-
-class _Screen:
-    """A live view in a terminal; elsewhere one line per event."""
-
-    def say(self, text: str) -> None:
-        """Tell something about the launch as a whole."""
-        say(text)
-
-    def event(self, text: str) -> None:
-        """Tell what happened to a trial; in a terminal the live view does."""
-        if not err.is_terminal:
-            say(text)
-
-    @contextlib.contextmanager
-    def live(self, state: State) -> Iterator[None]:
-        """Show a sweep while it runs."""
-        if not err.is_terminal:
-            yield
-            return
-        with Live(get_renderable=lambda: view(state), console=err, refresh_per_second=REFRESHES):
-            yield

@@ -2,28 +2,69 @@
 
 import json
 import shlex
+from collections.abc import Collection, Generator
 from pathlib import Path
 from typing import Any
 
 import typer
 from rich.markup import escape
 
-from fedgps_ray.cli import running, specs
+from fedgps_ray.api.devices import device_settings, unused_gpu
+from fedgps_ray.api.progress import ending, follow, opening
+from fedgps_ray.api.running import run_unless_ended
+from fedgps_ray.api.settings import checked_execution
+from fedgps_ray.cli import specs
+from fedgps_ray.cli.again import survive
 from fedgps_ray.cli.app import err, out, say
 from fedgps_ray.cli.declared import Run
-from fedgps_ray.cli.progress import ending, follow
+from fedgps_ray.events import Event
+from fedgps_ray.methods import METHODS
 from fedgps_ray.results.read import read_trial
-from fedgps_ray.results.schema import ENDED
-from fedgps_ray.results.store import TrialStore, spec_of
-from fedgps_ray.spec import ExecutionSpec, TrialSpec, method_name
+from fedgps_ray.results.store import TrialStore
+from fedgps_ray.spec import ExecutionSpec, TrialSpec, columns, method_name
+from fedgps_ray.sweep.board import titled
+from fedgps_ray.tools.cost.brief import brief_seconds
 
 
 def run(options: Run) -> None:
     """Run one trial."""
-    values = _settings(options) | specs.device_settings(options.wanted)
-    spec, files = specs.trial(values, options.settings or [])
-    execution = specs.execution(out=options.folder, files=files, **options.wanted)
-    run_and_show(spec, execution, options.restart, options.as_json)
+    values = _settings(options) | device_settings(options.wanted)
+    spec, files, chosen = specs.trial(values, options.settings or [])
+    execution = checked_execution(out=options.folder, files=files, **options.wanted)
+    say(_opening(spec, chosen))
+    run_and_show(spec, kept_here(spec, execution), options.restart, options.as_json)
+
+
+def kept_here(spec: TrialSpec, execution: ExecutionSpec) -> ExecutionSpec:
+    """Keep a trial in this process if it would be over before Ray has started."""
+    elsewhere = execution.address is not None or execution.client_gpus > 0
+    if execution.actors != "auto" or elsewhere or spec.device == "cuda":
+        return execution
+    if not isinstance(spec.model, str) or method_name(spec.method) not in METHODS:
+        return execution
+    if (seconds := brief_seconds(spec, execution.source)) is None:
+        return execution
+    say(
+        f"about {max(1, round(seconds))} s of work, less than Ray takes to start:"
+        " staying in this process (--actors 2 would use Ray)"
+    )
+    return execution.model_copy(update={"actors": 0})
+
+
+def _opening(spec: TrialSpec, chosen: Collection[str]) -> str:
+    """Return what will run, with the values that were chosen by the data set."""
+    found = columns(spec)
+    noise = {"noise images": spec.surrogate.batch_size} if spec.method.needs_surrogate else {}
+    told = {
+        "clients": f"{found['clients']} ({spec.per_round} per round)",
+        "rounds": found["rounds"],
+        "batch size": found["batch_size"],
+        **noise,
+        "lr": found["lr"],
+    }
+    names = {"rounds": "rounds", "batch_size": "batch size", "surrogate": "noise images"}
+    what = f"{titled(found['method'])} on {found['dataset']} with {found['model']}"
+    return f"{what}: {opening(told, [names[key] for key in chosen])}"
 
 
 def _settings(options: Run) -> dict[str, Any]:
@@ -47,15 +88,15 @@ def _settings(options: Run) -> dict[str, Any]:
 def run_and_show(spec: TrialSpec, execution: ExecutionSpec, restart: bool, as_json: bool) -> None:
     """Run a trial unless it has ended, show its rounds and its summary."""
     folder = TrialStore(execution.out, spec).folder
-    known = read_trial(folder) if (folder / "trial.json").exists() and not restart else None
-    if known is not None:
-        spec_of(folder, known)  # raises an error if these are not its settings
-    if known is None or known["status"] not in ENDED:
-        specs.check_devices([spec], execution)
-        if idle := specs.unused_gpu(spec, execution):
+
+    def show(events: Generator[Event]) -> None:
+        if idle := unused_gpu(spec, execution):
             say(idle)
-        _follow(spec, execution, restart, folder)
-    else:
+        if execution.actors != 0:
+            survive(folder, execution.address)
+        _follow(spec, events, folder)
+
+    if not run_unless_ended(spec, execution, restart, show, say):
         say(f"trial {spec.trial_id} has ended already (--restart runs it again)")
     info = read_trial(folder)
     if as_json:
@@ -64,10 +105,9 @@ def run_and_show(spec: TrialSpec, execution: ExecutionSpec, restart: bool, as_js
         out.print(escape(ending(info, str(folder))), soft_wrap=True)
 
 
-def _follow(spec: TrialSpec, execution: ExecutionSpec, restart: bool, folder: Path) -> None:
-    events = running.start(spec, execution, restart)
+def _follow(spec: TrialSpec, events: Generator[Event], folder: Path) -> None:
     try:
-        follow(err, method_name(spec.method), spec.rounds, events)
+        follow(err, titled(method_name(spec.method)), spec.rounds, events)
     except KeyboardInterrupt:
         events.close()
         begun = (folder / "trial.json").exists()

@@ -23,6 +23,7 @@ from fedgps_ray.rounds.loop import Snapshot, run
 from fedgps_ray.rounds.pool import InProcess
 from fedgps_ray.rounds.worker import Job, Setup, Worker
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, trial_spec
+from fedgps_ray.tools.bench import command
 from fedgps_ray.tools.bench.bare import Pool, Serial, Trainer, Workload, make_data
 from fedgps_ray.tools.random_setup import Amount, random_setup
 
@@ -33,6 +34,7 @@ WORKLOADS = {
     "W3": Workload("W3", "cnn", 32, 100, 500, 10, 64, fedgps=True),
 }
 EXTRAS = ("skew", "start")
+COMMAND_ROUNDS = {"W1": 3, "W2": 60, "W3": 3}
 ROUNDS = {"step": 1, "W1": 1, "W2": 20, "W3": 1}  # in one measurement
 CORES = os.cpu_count() or 1
 BARE = "bare PyTorch"
@@ -47,6 +49,8 @@ class Result(NamedTuple):
     contender: str
     seconds: float
     ratio: float
+    lowest: float  # of the ratios of all turns
+    highest: float
 
 
 def measure(names: list[str], repeats: int, notify: Notify) -> Iterator[Result]:
@@ -73,7 +77,23 @@ def _race(load: Workload, turns: Turns, repeats: int, notify: Notify) -> Iterato
     limit = [min(turn) for turn in zip(*bare, strict=True)]
     for name, times in seconds.items():
         ratios = [mine / best for mine, best in zip(times, limit, strict=True)]
-        yield Result(load.name, name, statistics.median(times), statistics.median(ratios))
+        yield _result(load.name, name, times, ratios)
+
+
+def _result(workload: str, contender: str, times: list[float], ratios: list[float]) -> Result:
+    seconds, ratio = statistics.median(times), statistics.median(ratios)
+    return Result(workload, contender, seconds, ratio, min(ratios), max(ratios))
+
+
+def measure_command(names: list[str], repeats: int, notify: Notify) -> Iterator[Result]:
+    """Yield rounds of `fedgps-ray run` against the bare pool, which works before and after."""
+    for name in names:
+        notify(f"{name}: fedgps-ray run, {repeats} times")
+        rounds = COMMAND_ROUNDS[name]
+        turns = command.turns(WORKLOADS[name], rounds, repeats, CORES)
+        ours, bare = ([getattr(turn, which) for turn in turns] for which in ("ours", "bare"))
+        yield _result(name, f"{BARE}, {CORES} processes, beside the command", bare, [1.0])
+        yield _result(name, "fedgps-ray run", ours, [turn.ratio for turn in turns])
 
 
 def _step_turns(load: Workload) -> Turns:
@@ -181,7 +201,7 @@ def start_up(notify: Notify) -> tuple[float, float]:
     floor = sum(_seconds(script + SAY_READY, "ready") for script in (START_RAY, "import torch"))
     notify("start: fedgps-ray run")
     with tempfile.TemporaryDirectory() as folder:
-        command = ["run", "--rounds", "1", "--model", "mlp", "--out", folder]
+        command = ["run", "--rounds", "1", "--model", "mlp", "--actors", "2", "--out", folder]
         script = f"import sys; from fedgps_ray.cli import main; sys.argv[1:] = {command}; main()"
         return _seconds(script, "first round begins"), floor
 

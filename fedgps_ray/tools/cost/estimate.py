@@ -8,7 +8,7 @@ import torch
 
 from fedgps_ray.data import datasets
 from fedgps_ray.data.surrogate import DEFAULT_SIZE, Noise
-from fedgps_ray.models import build
+from fedgps_ray.models import Outside, build
 from fedgps_ray.spec import TrialSpec
 from fedgps_ray.tools.cost.law import Work, image_terms, law_of, message_terms, times
 from fedgps_ray.tools.cost.timing import Measured, measure_seconds_per_image
@@ -100,7 +100,9 @@ def budget(
         bytes_down=sum(cost.bytes_down for cost in costs),
         core_hours=seconds / 3600 if device == "cpu" else None,
         gpu_hours=gpu_hours(seconds, device, gpu_speedup),
-        sentence=sentence({key[0]: timed for key, timed in measured.items()}, device, gpu_speedup),
+        sentence=sentence(
+            {str(key[0]): timed for key, timed in measured.items()}, device, gpu_speedup
+        ),
     )
 
 
@@ -178,7 +180,7 @@ def _model_size(spec: TrialSpec, data: Images) -> tuple[int, int, int]:
 
 
 @functools.cache
-def _layout_size(name: str, shape: tuple[int, ...], outputs: int) -> tuple[int, int, int]:
+def _layout_size(name: str | Outside, shape: tuple[int, ...], outputs: int) -> tuple[int, int, int]:
     """Return how many weights, buffers and features a model has."""
     with torch.device("meta"):
         model = build(name, shape, outputs)

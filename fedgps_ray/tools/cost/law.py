@@ -171,7 +171,7 @@ class _Unmeasured:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.method, name)
 
-    def measure(self, *_: Any) -> dict[str, float]:
+    def measure(self, *_: object) -> dict[str, float]:
         """Ask the clients nothing."""
         return {}
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 
 from fedgps_ray.methods.fedavg import FedAvg, Message
+from fedgps_ray.models import Outside
 from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import TrialSpec, trial_spec
 from fedgps_ray.tools.cost.law import on_threads
@@ -27,7 +28,7 @@ class Measured(NamedTuple):
 
 @functools.cache
 def measure_seconds_per_image(
-    model: str,
+    model: str | Outside,
     shape: tuple[int, ...],
     batch_size: int = 8,
     device: str = "cpu",

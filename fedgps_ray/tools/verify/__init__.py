@@ -2,12 +2,20 @@
 
 from collections.abc import Collection, Iterator
 
-from fedgps_ray.methods import METHODS
-from fedgps_ray.tools.verify import client_rules, costs, features, gps, identities, server_rules
+from fedgps_ray.methods import METHODS, Method
+from fedgps_ray.tools.verify import (
+    client_rules,
+    costs,
+    features,
+    gps,
+    identities,
+    laws,
+    server_rules,
+)
 from fedgps_ray.tools.verify.check import Check, Proof, prove
 from fedgps_ray.tools.verify.trials import Trials
 
-__all__ = ["Check", "Proof", "checks", "prove", "run_checks"]
+__all__ = ["Check", "Proof", "checks", "prove", "run_checks", "run_laws"]
 
 
 def checks() -> list[Check]:
@@ -23,6 +31,11 @@ def checks() -> list[Check]:
     ]
     order = list(METHODS)
     return sorted(unsorted, key=lambda check: order.index(check.method))
+
+
+def run_laws(method: Method, on_ray: bool = False) -> Iterator[Proof]:
+    """Check one method, such as one from outside the package, against the laws of all methods."""
+    return (prove(check) for check in laws.checks(method, on_ray))
 
 
 def run_checks(methods: Collection[str] = ()) -> Iterator[Proof]:

@@ -1,8 +1,10 @@
 """What a check is, and how it becomes a proof."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
+DIGEST = re.compile("[0-9a-f]{16,}")
 Value: TypeAlias = "float | str | tuple[Value, ...]"
 
 
@@ -75,5 +77,5 @@ def shown(value: Value) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(shown(item) for item in value)})"
     if isinstance(value, str):
-        return value[:8]
+        return value[:8] if DIGEST.fullmatch(value) else value
     return str(value) if isinstance(value, int) else f"{value:.8g}"

@@ -1,9 +1,8 @@
 """Numbers sent and received, counted from real messages and uploads, and gradients per step."""
 
-from typing import Any
-
 import torch
 
+from fedgps_ray.identity import Table
 from fedgps_ray.methods import METHODS, about
 from fedgps_ray.methods.base import Method
 from fedgps_ray.methods.ccvr import CCVR
@@ -19,7 +18,7 @@ from fedgps_ray.tools.verify.check import Check, Claims, Stated, Value, stated
 from fedgps_ray.tools.verify.trials import Trials, quick
 from fedgps_ray.training.network import layout_of
 
-MLP: dict[str, Any] = {"model": "mlp"}
+MLP: Table = {"model": "mlp"}
 M = 12_547  # (64 + 1) * 128 + (128 + 1) * 32 + (32 + 1) * 3
 WIDE = 12_646  # with six outputs in place of three
 CD = 3 * 32  # a feature vector for each class

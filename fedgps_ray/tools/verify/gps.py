@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from fedgps_ray.identity import Table
 from fedgps_ray.methods import fedgps_cf as cf
 from fedgps_ray.methods.base import Method, Reply
 from fedgps_ray.methods.fedgps import FedGPS, Memory, Message, Prototypes, Upload
@@ -14,7 +15,7 @@ from fedgps_ray.training.local import Client
 
 TENSORS = {"weight": (0.0, 0.0), "bias": (0.0,)}
 PLANE = {"weight": (0.0, 0.0)}
-PATH: dict[str, Any] = {"goal": False}  # cross-entropy alone, so that the loss can be any function
+PATH: Table = {"goal": False}  # cross-entropy alone, so that the loss can be any function
 # tensors (3, 4) and (12): norms 5 + 12 = 17, together 13
 LONG = (3.0, 4.0, 12.0)
 SUM, GLOBAL = (3 / 34, 4 / 34, 12 / 34), (3 / 26, 4 / 26, 12 / 26)
@@ -67,7 +68,7 @@ def path() -> Claims:
     }
 
 
-def ahead(method: Method, update: Sequence[float], memory: Any) -> Value:
+def ahead(method: Method, update: Sequence[float], memory: object) -> Value:
     """Return how far from the weights a client takes its gradient in round 1."""
     local = toy.client(PLANE if len(update) == 2 else TENSORS, toy.slope(*[0.0] * len(update)))
     local.round = 1

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fedgps_ray.data.batches import Batch
+from fedgps_ray.identity import Table
 from fedgps_ray.methods import METHODS
 from fedgps_ray.methods.base import Method
 from fedgps_ray.methods.ccvr import CCVR
@@ -33,7 +34,7 @@ from fedgps_ray.tools.verify.toy import vector
 from fedgps_ray.tools.verify.trials import EXACT, Trials, distance, plain_sgd, play, quick
 from fedgps_ray.training.local import Local
 
-Settings = dict[str, Any]  # of a trial
+Settings = Table  # of a trial
 AS_IT_IS: Settings = {}
 ALONE = {"clients": 1, "sampling_rate": 1.0, "partition": "iid"}
 ALL, ONE_EACH = {"sampling_rate": 1.0}, {"sampling_rate": 0.2}
@@ -55,7 +56,7 @@ NO_CONTRAST: Any = {"w_align": 0.0, "w_surrogate_supcon": 0.0}
 class Unlike(NUCFL):
     """NUCFL with two matrices whose similarity is 0 in place of what it compares."""
 
-    def pair(self, *_: Any) -> Callable[[Local, Batch], Pair | None]:
+    def pair(self, *_: object) -> Callable[[Local, Batch], Pair | None]:
         """Compare (1, 0, -1) with (1, -2, 1)."""
         one, other = vector(1, 0, -1)[:, None], vector(1, -2, 1)[:, None]
         return lambda local, batch: (one.to(batch.x), other.to(batch.x))

@@ -83,7 +83,7 @@ def fedavg() -> Claims:
     }
 
 
-def sgd(**settings: Any) -> Value:
+def sgd(**settings: object) -> Value:
     """Return where two gradients of 2 lead from 1."""
     return toy.ended(
         FedAvg(), toy.client({"weight": (1.0,)}, toy.slope(2.0), 2, momentum=0.9, **settings)
@@ -253,7 +253,7 @@ def fedmr() -> Claims:
     }
 
 
-def mixtures(rng: Any) -> tuple[tuple[float, ...], ...]:
+def mixtures(rng: object) -> tuple[tuple[float, ...], ...]:
     """Return what two clients receive after a round that ended at (1, 10) and (3, 20)."""
     models = toy.params(1.0, 10.0), toy.params(3.0, 20.0)
     state = State(models, models[0], toy.cohort(2, TWO).layout)

@@ -98,7 +98,7 @@ def batch(x: Sequence[Sequence[float]], y: Sequence[int]) -> Batch:
     return Batch(torch.tensor(x, dtype=torch.float64), torch.tensor(y))
 
 
-def client(start: Start, loss: Loss, steps: int = 1, **sgd: Any) -> Local:
+def client(start: Start, loss: Loss, steps: int = 1, **sgd: object) -> Local:
     """Return client 0 in round 0; by default lr 0.1, no momentum and no weight decay."""
     model: Any = Numbers(start, loss)
     nothing = Batch(torch.zeros(1), torch.tensor([[1.0, -1.0]], dtype=torch.float64))
@@ -142,7 +142,7 @@ def ended(method: Method, local: Local) -> tuple[float, ...]:
     return numbers(start.weights + method.work(local, Message(start), None).upload.delta)
 
 
-def loss_of(method: Method, local: Local, message: Any = None) -> float:
+def loss_of(method: Method, local: Local, message: object = None) -> float:
     """Return the loss of the first step."""
     message = message or Message(local.network.params())
     return float(method.work(local, message, None).loss)
@@ -189,7 +189,7 @@ class Federation:
         self.rounds += 1
         return self
 
-    def _work(self, who: Client, message: Any) -> Reply:
+    def _work(self, who: Client, message: object) -> Reply:
         local = client(self.start, self.losses[who.id])
         local.client, local.round = who, self.rounds
         work = self.method.work(local, message, self.memories.get(who.id))

@@ -1,12 +1,11 @@
 """Tiny trials on generated images, run by worker, pool and round loop without Ray."""
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fedgps_ray.data.datasets import NO_SOURCE
+from fedgps_ray.identity import Table
 from fedgps_ray.methods import METHODS
 from fedgps_ray.methods.base import Method
 from fedgps_ray.rounds.loop import Finished, Snapshot, run
@@ -16,7 +15,7 @@ from fedgps_ray.spec import TrialSpec, trial_spec
 
 DATA = {"num_classes": 3, "image_size": 8, "channels": 1, "train_size": 60, "test_size": 15}
 # One client takes part in all three rounds, one misses the second, two are new there.
-TINY: dict[str, Any] = {
+TINY: Table = {
     "dataset": {"name": "synthetic", **DATA},
     "partition": {"alpha": 0.5, "min_size": 6},
     "model": "convnet",
@@ -27,7 +26,7 @@ TINY: dict[str, Any] = {
     "surrogate": {"per_class": 4, "batch_size": 6},
 }
 EXACT = {"precision": "float64"}
-FASTER: dict[str, Any] = {"ccvr": {"virtual_features": 20}}  # less work of the same kind
+FASTER: Table = {"ccvr": {"virtual_features": 20}}  # less work of the same kind
 
 
 def quick(name: str) -> Method:
@@ -35,12 +34,12 @@ def quick(name: str) -> Method:
     return METHODS[name](**FASTER.get(name, {}))
 
 
-def tiny(method: Method, settings: dict[str, Any]) -> TrialSpec:
+def tiny(method: Method, settings: Table) -> TrialSpec:
     """Return the spec of a tiny trial."""
     return trial_spec(method=method, **{**TINY, **settings})
 
 
-def play(method: Method, **settings: Any) -> list[Finished]:
+def play(method: Method, **settings: object) -> list[Finished]:
     """Run a tiny trial."""
     spec = tiny(method, settings)
     worker = Worker(prepare(spec, NO_SOURCE))
@@ -54,18 +53,18 @@ class Trials:
     def __init__(self) -> None:
         self._done: dict[str, list[Finished]] = {}
 
-    def run(self, method: Method, **settings: Any) -> list[Finished]:
+    def run(self, method: Method, **settings: object) -> list[Finished]:
         """Return the finished rounds of a trial."""
         key = f"{method!r} {sorted(settings.items())}"
         if key not in self._done:
             self._done[key] = play(method, **settings)
         return self._done[key]
 
-    def hashes(self, method: Method, **settings: Any) -> tuple[str, ...]:
+    def hashes(self, method: Method, **settings: object) -> tuple[str, ...]:
         """Return the digest of the global weights after each round."""
         return tuple(done.row["weights_sha256"] for done in self.run(method, **settings))
 
-    def weights(self, method: Method, **settings: Any) -> Tensor:
+    def weights(self, method: Method, **settings: object) -> Tensor:
         """Return the last global weights."""
         return method.global_params(self.run(method, **settings)[-1].snapshot.state).weights
 
@@ -75,7 +74,7 @@ def distance(left: Tensor, right: Tensor) -> float:
     return float((left - right).abs().max())
 
 
-def plain_sgd(method: Method, **settings: Any) -> Tensor:
+def plain_sgd(method: Method, **settings: object) -> Tensor:
     """Train with PyTorch's own optimizer on the first client's batches in every round."""
     spec = tiny(method, settings)
     worker = Worker(prepare(spec, NO_SOURCE))

@@ -1,0 +1,1 @@
+"""What Python code calls, and what the command line shares with it."""

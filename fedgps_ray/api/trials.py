@@ -1,0 +1,73 @@
+"""run and spec: one trial."""
+
+import shlex
+from collections.abc import Generator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from fedgps_ray.api import settings as given
+from fedgps_ray.api.notebook import Progress, console_for
+from fedgps_ray.api.progress import follow, say
+from fedgps_ray.api.results import Result
+from fedgps_ray.api.running import own_threads, run_unless_ended
+from fedgps_ray.events import Event
+from fedgps_ray.results.store import TrialStore, spec_of
+from fedgps_ray.rounds.final import final_model
+from fedgps_ray.spec import TrialSpec, execution_spec, method_name
+
+
+def spec(**settings: Any) -> TrialSpec:
+    """Return the checked settings of a trial, with all defaults and its id."""
+    return given.trial(settings).spec
+
+
+def run(
+    method: Any = "fedgps",
+    dataset: Any = "digits",
+    rounds: int | None = None,
+    *,
+    restart: bool = False,
+    progress: Progress = "auto",
+    **settings: Any,
+) -> Result:
+    """Run one trial and return its result; one that has ended is not run again.
+
+    settings: those of the trial, such as clients=10 or optimizer={"lr": 0.05}, and those of the
+    execution: out, log, actors, address, device and so on. It runs in this process unless actors
+    ("auto" or a number) or the address of a Ray cluster are given.
+    rounds: by default, as batch_size, what suits the data set.
+    progress: "auto" shows it in a terminal and in a notebook, True and False everywhere or nowhere.
+    """
+    what, how = given.split(settings)
+    trial = given.trial({"method": method, "dataset": dataset, "rounds": rounds, **what})
+    made = trial.spec
+    execution = given.execution({**how, "files": trial.files})
+    console = console_for(progress)
+
+    def show(events: Generator[Event]) -> None:
+        try:
+            follow(console, method_name(made.method), made.rounds, events)
+        except KeyboardInterrupt:
+            events.close()  # writes a checkpoint
+            raise KeyboardInterrupt(_hint(folder)) from None
+
+    folder = TrialStore(execution.out, made).folder
+    with own_threads():
+        run_unless_ended(made, execution, restart, show, partial(say, console))
+    return Result(folder)
+
+
+def _hint(folder: Path) -> str:
+    again = "call run again with the same settings"
+    if not (folder / "trial.json").exists():
+        return f"interrupted before the first round; {again}"
+    return f"interrupted; to continue: {again}, or fedgps-ray resume {shlex.quote(str(folder))}"
+
+
+def model_of(folder: Path, info: Mapping[str, Any]) -> nn.Module:
+    """Return the final model of a trial, from what its trial.json says."""
+    made = spec_of(folder, dict(info))
+    return final_model(folder, made, execution_spec(**info["execution"]).source)

@@ -1,0 +1,49 @@
+"""chaos: whether results survive the loss of any process."""
+
+import json
+from collections import defaultdict
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from fedgps_ray.cli.app import out, say
+from fedgps_ray.cli.declared import Chaos
+from fedgps_ray.tools import chaos as tool
+
+
+def chaos(options: Chaos) -> None:
+    """Kill and stop processes of small sweeps; exit 1 unless every trial ends as undisturbed."""
+    verdict = tool.chaos(options.kills, options.seed, say)
+    if options.as_json:
+        blows = [{"kind": b.kind, "way": b.way, "seconds": b.seconds} for b in verdict.blows]
+        print(json.dumps({**verdict._asdict(), "blows": blows, "holds": verdict.holds}))
+    else:
+        out.print(_table(verdict.blows))
+        out.print(escape(_words(verdict)), soft_wrap=True)
+    if not verdict.holds:
+        raise typer.Exit(1)
+
+
+def _table(blows: list[tool.Blow]) -> Table:
+    groups: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for blow in blows:
+        if blow.seconds is not None:
+            groups[blow.kind, blow.way].append(blow.seconds)
+    table = Table("process", "how", "times", "noticed after: median", "longest")
+    for (kind, way), seconds in sorted(groups.items()):
+        middle = sorted(seconds)[len(seconds) // 2]
+        table.add_row(kind, way, str(len(seconds)), f"{middle:.1f} s", f"{max(seconds):.1f} s")
+    return table
+
+
+def _words(verdict: tool.Verdict) -> str:
+    lines = [
+        f"{len(verdict.blows)} kills and stops in {verdict.seconds:.0f} s, the driver started"
+        f" {verdict.starts} times: {verdict.same} of {verdict.trials} trials have the weights of an"
+        " undisturbed run"
+    ]
+    for name in ("failed", "different", "missing", "left_over"):
+        if found := getattr(verdict, name):
+            lines.append(f"{name.replace('_', ' ')}: {', '.join(found)}")
+    return "\n".join([*lines, "nothing was lost" if verdict.holds else "this must not happen"])

@@ -1,0 +1,51 @@
+"""export: results as CSV or Parquet."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+from rich.markup import escape
+
+from fedgps_ray.analysis import load
+from fedgps_ray.cli.app import out, say, writing
+from fedgps_ray.cli.declared import TABLES, Export
+from fedgps_ray.errors import UserError
+from fedgps_ray.results.export import write_table
+from fedgps_ray.results.folders import has_results, no_results
+
+FILES = (".csv", ".parquet")
+READ = {
+    "rounds": load.rounds,
+    "clients": load.clients,
+    "trials": load.trials,
+    "partitions": load.partitions,
+}
+
+
+def export(options: Export) -> None:
+    """Write all four tables into a folder, or one of them to a file."""
+    if not has_results(options.folder):
+        raise no_results(options.folder)
+    written = {}
+    for table, path in _targets(options).items():
+        frame = READ[table](options.folder)
+        for problem in frame.attrs.pop("problems", []):
+            say(f"note: {problem}")
+        writing(path, partial(write_table, frame, path))
+        written[str(path)] = len(frame)
+    if options.as_json:
+        print(json.dumps(written))
+        return
+    for name, rows in written.items():
+        out.print(escape(f"{name}: {rows} rows"), soft_wrap=True, highlight=False)
+
+
+def _targets(options: Export) -> dict[str, Path]:
+    target = options.target or options.folder / "export"
+    if target.suffix not in FILES:
+        ending = ".parquet" if options.parquet else ".csv"
+        return {table: target / f"{table}{ending}" for table in TABLES}
+    wanted = {".csv": options.csv, ".parquet": options.parquet}
+    if any(wanted.values()) and not wanted[target.suffix]:
+        raise UserError(f"--out {target}: its ending is for the other format")
+    return {options.table: target}

@@ -1,0 +1,74 @@
+"""Ends what is left of a local Ray once the process that started it is gone.
+
+Also a program of its own: it waits until its standard input closes, which the system does when
+the driver ends, however it ends. It imports the standard library only, so that it stays small.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PROC = Path("/proc")  # Linux only; elsewhere nothing is found and Ray's processes end by themselves
+END_SECONDS = 10.0
+
+
+def processes_of(folder: str | Path) -> dict[int, str]:
+    """Return the processes of the Ray sessions below a folder, and how each was called."""
+    found = {}
+    for path in PROC.glob("[0-9]*"):
+        try:
+            command = (path / "cmdline").read_text(errors="replace").replace("\0", " ").strip()
+            if int(path.name) != os.getpid() and _belongs(path, command, f"{folder}/"):
+                found[int(path.name)] = command
+        except OSError:  # it has ended, or is somebody else's
+            continue
+    return found
+
+
+def _belongs(path: Path, command: str, folder: str) -> bool:
+    """Say whether a process writes its output there, or is a program of Ray's that was told to."""
+    if any((path / "fd" / number).readlink().as_posix().startswith(folder) for number in "12"):
+        return True
+    return "/ray/" in command and folder[:-1] in command
+
+
+def kill_all(folder: str | Path, seconds: float = END_SECONDS) -> None:
+    """Kill all processes of the Ray sessions below a folder, until there are none."""
+    deadline = time.monotonic() + seconds
+    while (left := processes_of(folder)) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.2)
+
+
+class Reaper:
+    """A process that ends a Ray session when this process ends."""
+
+    def __init__(self, folder: str, seconds: float) -> None:
+        program = [sys.executable, "-S", "-E", __file__, folder, str(seconds)]
+        self.process = subprocess.Popen(
+            program, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+    def dismiss(self) -> None:
+        """Let it end what is left now; it is not waited for."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+
+def main() -> None:
+    """Wait for the driver's end, then end the session."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # they are for the driver
+    sys.stdin.read()
+    time.sleep(float(sys.argv[2]))  # most processes end by themselves
+    kill_all(sys.argv[1])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+"""Kills and stops random processes of a small sweep, and checks that no number changes.
+
+Only processes of the sweeps started here are touched: their drivers, and what writes into the
+folder that was made for their Ray sessions.
+"""
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedgps_ray.cluster.policy import POLICY
+from fedgps_ray.cluster.reaper import kill_all, processes_of
+from fedgps_ray.experiment import load
+from fedgps_ray.results.read import read_trial, trial_folders
+from fedgps_ray.rounds.trial import run_trial
+from fedgps_ray.spec import ExecutionSpec
+
+PROGRAM = [sys.executable, "-c", "from fedgps_ray.cli import main; main()"]
+KINDS = {  # by what the command line of a process says
+    "client": "ray::ClientActor",
+    "server": "ray::ServerActor",
+    "trial": "ray::ResourceTrainable",
+    "library": "ray::Library",
+    "raylet": "/raylet/raylet ",
+    "GCS": "/gcs/gcs_server ",
+}
+EXPERIMENT = """
+name = "chaos"
+[base]
+dataset = "digits"
+model = "mlp"
+clients = 4
+sampling_rate = 0.5
+rounds = {rounds}
+[grid]
+method = ["fedavg", "fedgps_cf"]
+seed = [{first}, {second}]
+[execution]
+checkpoint_seconds = 0.5
+hang_seconds = 10
+"""
+ROUNDS = 60
+STOP_SHARE = 0.3  # of the blows: stopped instead of killed
+STOPPED_SECONDS = 5.0  # a driver that was stopped goes on after that
+PAUSE_SECONDS = (1.0, 8.0)  # between two blows, times the machine's slowness
+POLL_SECONDS = 0.25
+END_SECONDS = 900.0  # a wave that takes longer hangs
+
+
+@dataclass
+class Blow:
+    """A process that was killed or stopped, and how long it took to notice."""
+
+    kind: str
+    way: str
+    pid: int
+    at: float
+    others: frozenset[int]  # processes of the same kind at that time
+    seconds: float | None = None
+
+
+class Verdict(NamedTuple):
+    """What came of it all."""
+
+    blows: list[Blow]
+    trials: int
+    same: int
+    failed: list[str]
+    different: list[str]
+    missing: list[str]
+    starts: int
+    left_over: list[str]
+    seconds: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether every trial ended with the same weights and nothing was left behind."""
+        return self.same == self.trials and not self.left_over
+
+
+@dataclass
+class Chaos:
+    """The state of one attack."""
+
+    folder: Path
+    kills: int
+    rng: random.Random
+    notify: Callable[[str], None]
+    blows: list[Blow] = field(default_factory=list)
+    starts: int = 0
+    left_over: list[str] = field(default_factory=list)
+
+    @property
+    def sessions(self) -> Path:
+        """Where the sweeps' Ray sessions are."""
+        return self.folder / "s"
+
+    def wave(self, number: int) -> tuple[dict[str, str], dict[str, str]]:
+        """Run a sweep under attack to its end; return hashes of it and of an undisturbed run."""
+        file = self.folder / f"wave-{number}.toml"
+        first, second = 2 * number, 2 * number + 1
+        file.write_text(EXPERIMENT.format(rounds=ROUNDS, first=first, second=second))
+        self.notify(f"wave {number + 1}: an undisturbed run in one process")
+        expected = undisturbed(file, self.folder / f"alone-{number}")
+        runs, deadline = self.folder / f"runs-{number}", time.monotonic() + _end_seconds()
+        command = ["sweep", str(file), "--out", str(runs)]
+        while not _has_ended(runs, len(expected)):
+            if time.monotonic() > deadline:
+                self.left_over.append(f"wave {number + 1} did not end")
+                break
+            self._sweep(command, deadline)
+            if (runs / "experiment.json").exists():
+                command = ["resume", str(runs)]
+        return expected, hashes(runs)
+
+    def _sweep(self, command: list[str], deadline: float) -> None:
+        """Start a driver and attack it until it ends."""
+        self.starts += 1
+        with (self.folder / "log.txt").open("a") as log:
+            driver = subprocess.Popen(
+                [*PROGRAM, *command],
+                env={**os.environ, "RAY_TMPDIR": str(self.sessions)},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            self._attack(driver, deadline)
+        finally:
+            driver.kill()
+            driver.wait()
+            self._bury()
+            self._look({})
+
+    def _attack(self, driver: "subprocess.Popen[bytes]", deadline: float) -> None:
+        following = time.monotonic() + self._pause()
+        while driver.poll() is None and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+            self._look(self._alive(driver.pid))
+            if time.monotonic() > following and len(self.blows) < self.kills:
+                following = time.monotonic() + self._pause()
+                self._strike(driver.pid)
+
+    def _pause(self) -> float:
+        """Return when to strike next: so that trials get somewhere in between, also when busy."""
+        return self.rng.uniform(*PAUSE_SECONDS) * POLICY.pace().slowness
+
+    def _alive(self, driver: int) -> dict[str, set[int]]:
+        """Return the processes that may be attacked, by kind."""
+        alive: dict[str, set[int]] = {"driver": {driver}}
+        for pid, command in processes_of(self.sessions).items():
+            for kind, words in KINDS.items():
+                if words in f"{command} ":
+                    alive.setdefault(kind, set()).add(pid)
+        return alive
+
+    def _strike(self, driver: int) -> None:
+        """Kill or stop one process; nobody is struck before the first trial is under way."""
+        alive = self._alive(driver)
+        if "trial" not in alive:
+            return
+        kind = self.rng.choice(sorted(alive))
+        pid = self.rng.choice(sorted(alive[kind]))
+        way = "stopped" if self.rng.random() < STOP_SHARE else "killed"
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP if way == "stopped" else signal.SIGKILL)
+            self.notify(f"{len(self.blows) + 1} of {self.kills}: {way} {kind} {pid}")
+            others = frozenset(alive[kind])
+            self.blows.append(Blow(kind, way, pid, time.monotonic(), others))
+
+    def _look(self, alive: Mapping[str, set[int]]) -> None:
+        """Note which blows were noticed: the process is gone and, if it is needed, replaced."""
+        now = time.monotonic()
+        for blow in (blow for blow in self.blows if blow.seconds is None):
+            same = alive.get(blow.kind, set())
+            if blow.kind == "driver" and blow.way == "stopped" and same:
+                if now - blow.at > STOPPED_SECONDS:
+                    os.kill(blow.pid, signal.SIGCONT)
+                    blow.seconds = now - blow.at
+            elif not alive or (blow.pid not in same and same - blow.others):
+                blow.seconds = now - blow.at
+
+    def _bury(self) -> None:
+        """Wait for the processes of a dead driver; what is left after ten seconds is told."""
+        deadline = time.monotonic() + 10.0 * POLICY.pace().slowness
+        while (left := processes_of(self.sessions)) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+        self.left_over += [f"{pid} {command[:60]}" for pid, command in left.items()]
+        kill_all(self.sessions)
+
+
+def _end_seconds() -> float:
+    return END_SECONDS * POLICY.pace().slowness
+
+
+def chaos(kills: int, seed: int, notify: Callable[[str], None]) -> Verdict:
+    """Attack sweeps until there were enough blows, and compare all hashes."""
+    began = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+    state = Chaos(folder, kills, random.Random(seed), notify)
+    expected: dict[str, str] = {}
+    ends: dict[str, str] = {}
+    number = 0
+    while len(state.blows) < kills and not state.left_over:
+        for known, more in zip((expected, ends), state.wave(number), strict=True):
+            known |= more
+        number += 1
+    verdict = _verdict(state, expected, ends, time.monotonic() - began)
+    if verdict.holds:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        notify(f"what the sweeps said: {folder / 'log.txt'}")
+    return verdict
+
+
+def _verdict(
+    state: Chaos, expected: Mapping[str, str], ends: Mapping[str, str], seconds: float
+) -> Verdict:
+    wrong = {key: ends.get(key, "missing") for key in expected if ends.get(key) != expected[key]}
+    failed = [key for key, end in wrong.items() if end == "failed"]
+    missing = [key for key, end in wrong.items() if end in ("missing", "running", "interrupted")]
+    return Verdict(
+        blows=state.blows,
+        trials=len(expected),
+        same=len(expected) - len(wrong),
+        failed=failed,
+        missing=missing,
+        different=[key for key in wrong if key not in (*failed, *missing)],
+        starts=state.starts,
+        left_over=state.left_over,
+        seconds=seconds,
+    )
+
+
+def undisturbed(file: Path, out: Path) -> dict[str, str]:
+    """Run an experiment's trials in this process and return their hashes."""
+    specs = [cell.spec for cell in load(file, []).cells]
+    for spec in specs:
+        for _ in run_trial(spec, ExecutionSpec(out=out, actors=0)):
+            pass
+    return hashes(out)
+
+
+def hashes(out: Path) -> dict[str, str]:
+    """Return the weights hash of each finished trial of a folder, of others the status."""
+    return {trial.name: _end(read_trial(trial)) for trial in trial_folders(out)}
+
+
+def _end(info: dict[str, Any]) -> str:
+    finished = info["status"] == "finished"
+    return str(info["summary"]["weights_sha256"] if finished else info["status"])
+
+
+def _has_ended(out: Path, trials: int) -> bool:
+    infos = list(_infos(out))
+    return len(infos) == trials and all(i["status"] in ("finished", "failed") for i in infos)
+
+
+def _infos(out: Path) -> Iterator[dict[str, Any]]:
+    for path in out.glob("trials/*/trial.json"):
+        yield json.loads(path.read_text())

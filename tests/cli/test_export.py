@@ -1,0 +1,157 @@
+"""export, shell completion and --log, as a user gives them."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import fedgps_ray
+from fedgps_ray import cli
+from fedgps_ray.methods import METHODS
+from tests.cli.test_options import heavy_imports
+
+RESULTS = Path(__file__).parents[1] / "results" / "layout2"
+PROGRAM = str(Path(sys.executable).with_name("fedgps-ray"))
+TABLES = ["clients", "partitions", "rounds", "trials"]
+
+
+def fedgps(monkeypatch, *arguments):
+    """Give a command in this process and return its exit code."""
+    monkeypatch.setattr(sys, "argv", ["fedgps-ray", *map(str, arguments)])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return end.value.code or 0
+
+
+@pytest.mark.parametrize(("option", "ending"), [("--csv", "csv"), ("--parquet", "parquet")])
+def test_all_tables_are_written(option, ending, tmp_path, monkeypatch, capsys):
+    assert fedgps(monkeypatch, "export", RESULTS, option, "--out", tmp_path / "all") == 0
+    assert sorted(path.name for path in (tmp_path / "all").iterdir()) == [
+        f"{table}.{ending}" for table in TABLES
+    ]
+    read = pd.read_csv if ending == "csv" else pd.read_parquet
+    known = fedgps_ray.load(RESULTS)
+    written = read(tmp_path / "all" / f"rounds.{ending}")
+    assert list(written["accuracy"]) == pytest.approx(list(known.rounds["accuracy"]), nan_ok=True)
+    assert list(written.columns) == list(known.rounds.columns)
+    assert f"rounds.{ending}: {len(known.rounds)} rows" in capsys.readouterr().out
+
+
+def test_figures_of_a_method_are_json_in_csv(tmp_path, monkeypatch):
+    result = fedgps_ray.run("fedlesam", rounds=1, model="mlp", out=tmp_path / "runs")
+    fedgps(monkeypatch, "export", tmp_path / "runs", "--out", tmp_path / "rounds.csv")
+    with (tmp_path / "rounds.csv").open() as file:
+        (line,) = csv.DictReader(file)
+    assert json.loads(line["metrics"]) == dict(result.rounds["metrics"][0])
+
+
+def test_one_table_goes_to_one_file(tmp_path, monkeypatch, capsys):
+    target = tmp_path / "who.parquet"
+    arguments = ("export", RESULTS, "--out", target, "--table", "clients", "--json")
+    assert fedgps(monkeypatch, *arguments) == 0
+    assert json.loads(capsys.readouterr().out) == {str(target): len(pd.read_parquet(target))}
+
+
+def test_the_default_is_a_folder_beside_the_trials(tmp_path, monkeypatch):
+    fedgps_ray.run("fedavg", rounds=1, model="mlp", out=tmp_path)
+    assert fedgps(monkeypatch, "export", tmp_path) == 0
+    assert len(pd.read_csv(tmp_path / "export" / "rounds.csv")) == 1
+    assert len(fedgps_ray.load(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["gone"], "there is no folder gone"),
+        (["."], "no trials in ."),
+        ([RESULTS, "--csv", "--parquet"], "choose one of them"),
+        ([RESULTS, "--parquet", "--out", "x.csv"], "its ending is for the other format"),
+        ([RESULTS, "--table", "round"], "Did you mean 'rounds'?"),
+        ([RESULTS, "--out", "/proc/none/x.csv"], "cannot write"),
+    ],
+)
+def test_bad_exports_are_told(arguments, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert fedgps(monkeypatch, "export", *arguments) == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_export_needs_no_pytorch(tmp_path):
+    code, imported = heavy_imports(tmp_path, "export", str(RESULTS), "--out", "all")
+    assert code == 0
+    assert not {"torch", "ray", "matplotlib"} & set(imported)
+
+
+# --- shell completion -----------------------------------------------------------------------------
+
+
+def completed(words):
+    """Return what a shell offers for a line that is being typed."""
+    asked = {
+        "_FEDGPS_RAY_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
+    shell = subprocess.run(
+        [PROGRAM], env={**os.environ, **asked}, capture_output=True, text=True, check=False
+    )
+    return shell.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("fedgps-ray exp", ["export"]),
+        ("fedgps-ray run --method fedg", ["fedgps", "fedgps_cf"]),
+        ("fedgps-ray run --model res", ["resnet18", "resnet50"]),
+        ("fedgps-ray run --dataset dig", ["digits"]),
+        ("fedgps-ray run --local", ["--local-epochs"]),
+        ("fedgps-ray sweep x.toml --log ten", ["tensorboard"]),
+        ("fedgps-ray methods scaf", ["scaffold"]),
+    ],
+)
+def test_a_shell_completes(words, offered):
+    assert completed(words) == offered
+
+
+def test_every_method_is_completed():
+    assert set(completed("fedgps-ray run --method ")) == set(METHODS)
+
+
+def test_completing_imports_nothing_slow(tmp_path, monkeypatch):
+    monkeypatch.setenv("_FEDGPS_RAY_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "fedgps-ray run --method fed")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    code, imported = heavy_imports(tmp_path)
+    assert (code, imported) == (0, [])
+
+
+def test_the_script_for_a_shell_is_shown():
+    shown = subprocess.run(
+        [PROGRAM, "--show-completion", "bash"], capture_output=True, text=True, check=False
+    )
+    assert "complete_bash" in shown.stdout
+
+
+# --- --log ----------------------------------------------------------------------------------------
+
+
+def test_run_logs_and_resume_knows(tmp_path, monkeypatch):
+    run = "run --method fedavg --model mlp --rounds 2 --actors 0 --log csv --log tensorboard"
+    monkeypatch.chdir(tmp_path)
+    assert fedgps(monkeypatch, *run.split()) == 0
+    assert len(list(tmp_path.glob("runs/default/logs/tensorboard/*/events.*"))) == 1
+    assert len(pd.read_csv(next(tmp_path.glob("runs/default/logs/csv/*.csv")))) == 2
+    info = json.loads(next(tmp_path.glob("runs/default/trials/*/trial.json")).read_text())
+    assert info["execution"]["log"] == ["csv", "tensorboard"]
+
+
+def test_an_unknown_logger_is_told(monkeypatch, capsys):
+    assert fedgps(monkeypatch, "run", "--log", "tensorbord") == 2
+    assert "unknown logger 'tensorbord'. Did you mean 'tensorboard'?" in capsys.readouterr().err

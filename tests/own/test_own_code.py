@@ -1,0 +1,214 @@
+"""Methods, models and data sets of a user's own, from the command line."""
+
+import json
+import shutil
+
+import pytest
+
+from fedgps_ray.errors import UserError
+from fedgps_ray.experiment import resolve
+from fedgps_ray.references import read, registry
+from fedgps_ray.results.code import admit
+from tests.own.conftest import METHOD, QUICK
+
+RUN = ["run", "--method", "mine.py:Mine", *QUICK]
+
+
+def trial(folder):
+    (path,) = folder.glob("runs/default/trials/*/trial.json")
+    return path.parent, json.loads(path.read_text())
+
+
+def forget(monkeypatch):
+    """Start as another process would: nothing was given yet."""
+    monkeypatch.setattr(registry, "_GIVEN", {})
+    monkeypatch.setattr(registry, "_IMPORTED", {})
+    monkeypatch.setattr(registry, "_FOUND", {})
+
+
+def stop_after_a_round(folder):
+    """Make a finished trial one that was interrupted before its last round."""
+    trial_folder, info = trial(folder)
+    info["status"] = "interrupted"
+    (trial_folder / "trial.json").write_text(json.dumps(info))
+    return trial_folder
+
+
+def test_a_run_keeps_the_code_and_its_identity(here, fedgps_ray):
+    code, _, err = fedgps_ray(*RUN, "--set", "method.strength=0.25")
+    assert code == 0, err
+    folder, info = trial(here)
+    told = info["spec"]["method"]
+    assert (told["name"], told["strength"]) == ("mine.py:Mine", 0.25)
+    assert told["code"]["target"] == "mine.py:Mine"
+    assert info["identity"]["method"]["code"]["sha256"] == told["code"]["sha256"]
+    assert (folder / "code" / told["code"]["sha256"][:12] / "mine.py").read_text() == METHOD
+
+
+def test_edited_code_is_another_trial(here):
+    ids = set()
+    for text in (METHOD, METHOD + "\n# edited\n"):
+        (here / "mine.py").write_text(text)
+        ids.add(resolve({"method": "mine.py:Mine"}, here)[0].trial_id)
+    (here / "helper.py").write_text("X = 1")
+    for text in ("X = 1", "X = 2"):
+        (here / "helper.py").write_text(text)
+        (here / "mine.py").write_text(METHOD + "\nimport helper\n")
+        ids.add(resolve({"method": "mine.py:Mine"}, here)[0].trial_id)
+    assert len(ids) == 4
+
+
+def test_readers_never_import_the_code(here, fedgps_ray, monkeypatch):
+    assert fedgps_ray(*RUN)[0] == 0
+    (here / "mine.py").unlink()
+    shutil.rmtree(trial(here)[0] / "code")
+    forget(monkeypatch)
+    monkeypatch.setattr("fedgps_ray.references.importing._imported", pytest.fail)
+    for command in (["status"], ["watch", "--once"], ["report"]):
+        code, _, err = fedgps_ray(*command, "runs/default")
+        assert code == 0, err
+    assert "mine.py:Mine" in (here / "runs/default/report/report.md").read_text()
+
+
+def test_resume_uses_the_same_file_and_says_so(here, fedgps_ray, monkeypatch):
+    assert fedgps_ray(*RUN)[0] == 0
+    _, before = trial(here)
+    stop_after_a_round(here)
+    forget(monkeypatch)
+    code, _, err = fedgps_ray("resume", "runs/default")
+    assert code == 0, err
+    assert f"mine.py:Mine is imported from {here / 'mine.py'}" in err
+    assert trial(here)[1]["summary"]["weights_sha256"] == before["summary"]["weights_sha256"]
+
+
+@pytest.mark.parametrize("change", ["edited", "gone", "in the folder"])
+def test_resume_refuses_other_code_unless_it_is_trusted(here, fedgps_ray, monkeypatch, change):
+    assert fedgps_ray(*RUN)[0] == 0
+    folder = stop_after_a_round(here)
+    if change == "edited":
+        (here / "mine.py").write_text(METHOD + "\n# edited\n")
+    else:
+        (here / "mine.py").unlink()
+    if change == "in the folder":  # what a stranger could send along
+        info = json.loads((folder / "trial.json").read_text())
+        (sha256,) = info["execution"]["files"]
+        (folder / "mine.py").write_text(METHOD)
+        info["execution"]["files"] = {sha256: str(folder / "mine.py")}
+        (folder / "trial.json").write_text(json.dumps(info))
+    forget(monkeypatch)
+    code, _, err = fedgps_ray("resume", "runs/default")
+    assert code == 2
+    assert "--trust-code" in err
+    assert {"edited": "differs"}.get(change, "there is no file of yours") in err
+    assert not registry._IMPORTED
+    code, _, err = fedgps_ray("resume", "runs/default", "--trust-code")
+    assert code == 0, err
+    assert "is imported from runs/default/trials" in err
+
+
+def test_a_kept_copy_that_was_changed_is_refused(here, fedgps_ray, monkeypatch):
+    assert fedgps_ray(*RUN)[0] == 0
+    folder = stop_after_a_round(here)
+    next(folder.glob("code/*/mine.py")).write_text(METHOD + "\n# evil\n")
+    forget(monkeypatch)
+    code, _, err = fedgps_ray("resume", "runs/default", "--trust-code")
+    assert (code, "was changed" in err) == (2, True)
+
+
+@pytest.mark.parametrize("target", ["subprocess:Popen", "pandas:read_pickle", "shutil:rmtree"])
+def test_a_folder_cannot_have_installed_functions_called(target, tmp_path, monkeypatch):
+    """All of these would run what a stranger wrote; the same code in one's own command may."""
+    code = read(target, "dataset").code
+    forget(monkeypatch)
+    settings = {"dataset": {"name": target, "code": code.table, "options": {"args": "true"}}}
+    with pytest.raises(UserError, match="--trust-code"):
+        admit(settings, [tmp_path], {})
+    assert not registry._GIVEN
+    assert admit(settings, [tmp_path], {}, trust=True)
+
+
+def test_a_folder_may_name_networks_of_installed_packages(tmp_path):
+    for target in ("torchvision.models:mobilenet_v3_small", "torchvision.models.resnet:ResNet"):
+        settings = {"model": {"name": target, "code": read(target, "model").code.table}}
+        assert "torchvision" in admit(settings, [tmp_path], {})[0]
+
+
+# --- mistakes -------------------------------------------------------------------------------------
+
+WORK = "done = train(local, message, backprop(cross_entropy))"
+WRONG = {
+    "raises": (WORK, "raise KeyError('mine')", ["failed in work (client", "KeyError: 'mine'"]),
+    "shape": (
+        "return Work(moved(message, done.params)",
+        "few = moved(message, done.params)\n        few = few._replace(delta=few.delta[:-1])"
+        " if local.client.id == 2 else few\n        return Work(few",
+        ["the upload of client 2 is Update(delta="],
+    ),
+    "self": (
+        "return State(params, 0)",
+        "self.x = 1\n        return State(params, 0)",
+        ["cannot assign to field"],
+    ),
+    "set": ("times: int", "times: set", ["cannot hold a set"]),
+    "import": ("class State", "import no_such_module\nclass State", ["no_such_module", "line"]),
+    "lacks": ("def merge", "def merged", ["is no method: it lacks merge"]),
+    "messages": ("for _ in turn.clients]", "for _ in turn.clients[1:]]", ["1 messages for"]),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_a_mistake_in_a_method_is_told_in_the_users_terms(here, fedgps_ray, mistake):
+    old, new, words = WRONG[mistake]
+    text = METHOD.replace(old, new)
+    if mistake == "set":
+        text = text.replace("Memory(times)", "Memory({times})")
+    assert text != METHOD
+    (here / "mine.py").write_text(text)
+    code, _, err = fedgps_ray(*RUN)
+    assert code == 2, err
+    assert [word for word in words if word not in err] == []
+    assert "fedgps_ray/rounds" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--set", "method.strenth=1"], "Did you mean 'strength'"),
+        (["--set", "method.strength=many"], "method.strength: must be a valid number"),
+        (["--method", "mine.py:Mien"], "has no 'Mien'"),
+        (["--method", "mien.py:Mine"], "there is no file mien.py. Did you mean 'mine.py'"),
+        (["--model", "mine.py:State"], "State"),
+    ],
+)
+def test_a_wrong_name_or_option_is_refused(here, fedgps_ray, arguments, words):
+    code, _, err = fedgps_ray(*RUN, *arguments)
+    assert (code, words in err) == (2, True), err
+    assert not list(here.glob("runs/default/trials/*/trial.json"))
+
+
+# --- what is shown --------------------------------------------------------------------------------
+
+
+def test_methods_describes_it(here, fedgps_ray):
+    code, out, err = fedgps_ray("methods", "mine.py:Mine")
+    assert code == 0, err
+    assert "A method of mine." in out
+    assert "strength 0.5" in out
+
+
+def test_verify_finds_state_in_self(here, fedgps_ray):
+    state = 'vars(self)["calls"] = vars(self).get("calls", 0) + 1'
+    (here / "mine.py").write_text(METHOD.replace(WORK, f"{state}\n        {WORK}"))
+    code, out, _ = fedgps_ray("verify", "mine.py:Mine", "--json")
+    proofs = {proof["claim"]: proof for proof in json.loads(out)}
+    assert code == 1
+    assert proofs["nothing is kept in self"]["got"] == "self.calls was changed"
+    assert proofs["nothing is changed in place"]["holds"]
+
+
+@pytest.mark.slow
+def test_new_method_writes_a_test_that_passes(here, fedgps_ray):
+    assert fedgps_ray("new", "method", "my_method")[0] == 0
+    assert pytest.main(["-q", "-p", "no:cacheprovider", str(here / "test_my_method.py")]) == 0
+    code, _, err = fedgps_ray("new", "method", "my_method")
+    assert (code, "there already" in err) == (2, True)

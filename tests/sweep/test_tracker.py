@@ -1,0 +1,105 @@
+"""What Tune tells becomes the state of a sweep."""
+
+import json
+
+import pytest
+
+from fedgps_ray.spec import ExecutionSpec
+from fedgps_ray.sweep.tracker import Tracker
+
+
+@pytest.fixture
+def tracker(ledger, specs, run_here):
+    """Return the tracker of a sweep of three trials, of which one is finished."""
+    all_of_them = specs(["fedavg", "fedgps", "fedprox"])
+    own = ledger(all_of_them)
+    run_here(own.folder, all_of_them[:1])
+    said = []
+    made = Tracker("tiny", own, all_of_them[1:], ExecutionSpec(out=own.folder), said.append)
+    made.said = said
+    return made
+
+
+def ids(tracker):
+    return [spec.trial_id for spec in tracker.ledger.specs]
+
+
+def moved(tracker, trial_id, rounds_done, accuracy, **more):
+    told = {"rounds_done": rounds_done, "accuracy": accuracy, "best": accuracy}
+    tracker.moved(trial_id, {**told, "seconds_a_round": 0.5, **more})
+
+
+def test_finished_trials_are_known_from_the_start(tracker):
+    first, *others = ids(tracker)
+    record = tracker.state.records[first]
+    assert (record.method, record.status, record.rounds_done) == ("FedAvg", "finished", 3)
+    assert record.best is not None
+    assert {tracker.state.records[key].status for key in others} == {"missing"}
+
+
+def test_running_trials_reach_the_leaderboard(tracker):
+    _, trial_id, _ = ids(tracker)
+    tracker.begun(trial_id)
+    assert tracker.state.records[trial_id].best is None
+    tracker.moved(trial_id, {"what": "starting"})
+    assert tracker.state.working_since is None, "start-up does not count"
+    moved(tracker, trial_id, 1, 0.25)
+    moved(tracker, trial_id, 1, 0.25)  # told again without another round
+    moved(tracker, trial_id, 2, 0.5)
+    assert tracker.state.records[trial_id].best == 0.5
+    assert tracker.state.running[trial_id].curve == [0.25, 0.5]
+    assert tracker.state.working_since is not None
+
+
+def test_restarts_are_counted(tracker):
+    _, trial_id, _ = ids(tracker)
+    tracker.begun(trial_id)
+    moved(tracker, trial_id, 1, 0.25, restarts=2)
+    moved(tracker, trial_id, 2, 0.25, restarts=2)
+    tracker.begun(trial_id)
+    assert tracker.state.restarts == 3
+    assert "starts again from its checkpoint" in tracker.said[-1]
+
+
+def test_a_failure_is_kept_with_its_first_line(tracker):
+    _, trial_id, _ = ids(tracker)
+    tracker.begun(trial_id)
+    moved(tracker, trial_id, 1, 0.25, failed="why\nmore")
+    record = tracker.state.records[trial_id]
+    assert (record.status, record.error) == ("failed", "why")
+    assert tracker.said[-1].startswith("FedGPS, scenario 1, seed 0 (")
+    assert tracker.said[-1].endswith("failed: why")
+
+
+def test_once_the_user_stops_nothing_starts_again_and_nothing_is_lost(tracker):
+    _, running, waiting = ids(tracker)
+    tracker.begun(running)
+    tracker.is_stopping = True
+    said = list(tracker.said)
+    tracker.begun(running)
+    tracker.begun(waiting)
+    tracker.lose(running, "its process died")
+    assert tracker.said == said
+    assert list(tracker.state.running) == [running]
+    assert tracker.lost == set()
+
+
+def test_pace_and_lag_of_a_trial_that_found_its_actors_ready(tracker, run_here, specs):
+    _, first, second = ids(tracker)
+    for trial_id in (first, second):
+        tracker.begun(trial_id)
+        moved(tracker, trial_id, 3, 0.25)
+        run_here(tracker.ledger.folder, [tracker.specs[trial_id]])
+        tracker.state.running[trial_id].began -= 2.5
+        tracker.ended(trial_id)
+    assert [seconds for *_, seconds in tracker.state.paces] == [0.5, 0.5]
+    (lag,) = tracker.state.lags  # not of the first, which waited for its actors to start
+    assert lag >= 1.0  # 2.5 s less three rounds of 0.5 s, and what running it took
+    assert (tracker.state.finished, tracker.state.trials_ended) == (3, 2)
+
+
+def test_closed_state_is_on_disk(tracker):
+    tracker.close()
+    saved = json.loads((tracker.ledger.folder / "live.json").read_text())
+    assert saved["ended"] is not None
+    assert len(saved["records"]) == 3
