@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
+from fedgps_ray.api.devices import check_devices
 from fedgps_ray.errors import UserError
 from fedgps_ray.events import Event
 from fedgps_ray.loading import load
@@ -28,6 +29,7 @@ def run_unless_ended(
         known = None
     with following(execution.log, execution.out, say, spec.trial_id):
         if known is None:
+            check_devices([spec], execution)
             show(start(spec, execution, restart))
     return known is None
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import safetensors
+import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -30,6 +31,7 @@ UNREADABLE = (
     safetensors.SafetensorError,
 )
 FILE = re.compile(r"[\w-]+\.safetensors")  # of this folder and no other
+CPU = torch.device("cpu")
 KEEP = 2  # complete checkpoints: one to use, one in case it is damaged
 
 
@@ -125,9 +127,13 @@ def _apart(tensor: Tensor, others: Iterable[Tensor]) -> Tensor:
 
 
 def load(
-    folder: Path, store: Store, own: Collection[str] = (), fits: Fits = lambda *_: True
+    folder: Path,
+    store: Store,
+    own: Collection[str] = (),
+    fits: Fits = lambda *_: True,
+    device: torch.device = CPU,
 ) -> tuple[Snapshot | None, list[str]]:
-    """Return the newest complete checkpoint, and what was wrong with newer ones.
+    """Return the newest complete checkpoint on a device, and what was wrong with newer ones.
 
     own: packages of the trial's method beside this one, whose types may be named.
     fits: says whether the rows on disk are those of a checkpoint.
@@ -136,7 +142,7 @@ def load(
     problems: list[str] = []
     for path in sorted(folder.glob("round-*.json"), reverse=True):
         try:
-            return _read(path, store, own, fits), problems
+            return _read(path, store, own, fits, device), problems
         except UNREADABLE as problem:
             problems.append(f"checkpoint {path.name} is damaged ({printable(str(problem))})")
             path.rename(path.with_suffix(".damaged"))
@@ -167,7 +173,9 @@ def _manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _read(path: Path, store: Store, own: Collection[str], fits: Fits) -> Snapshot:
+def _read(
+    path: Path, store: Store, own: Collection[str], fits: Fits, device: torch.device
+) -> Snapshot:
     manifest = _manifest(path)
     rows = manifest.get("rows")
     if not fits(manifest["rounds_done"], None if rows is None else Rows(**rows)):
@@ -176,7 +184,8 @@ def _read(path: Path, store: Store, own: Collection[str], fits: Fits) -> Snapsho
     for name, sha256 in manifest["files"].items():
         if files.sha256(path.parent / name) != sha256:
             raise ValueError(f"{name} was changed or cut short")
-        loaded[name] = load_file(path.parent / name)
+        there = load_file(path.parent / name)
+        loaded[name] = {key: tensor.to(device) for key, tensor in there.items()}
 
     def tensor(place: list[str]) -> Tensor:
         file, name = place

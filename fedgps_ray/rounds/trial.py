@@ -32,7 +32,7 @@ def run_trial(
         if (rounds_done := store.ended()) is not None:
             yield Started(rounds_done, [])
             return
-        worker = Worker(prepare(spec, execution.source), execution.server_device)
+        worker = Worker(prepare(spec, execution.source), spec.device)
         yield from run_with_pool(store, execution, worker, InProcess(worker))
 
 
@@ -124,6 +124,7 @@ class _Trial:
             self.pool.store,
             _packages(self.store.spec.method),
             self._has_rows,
+            self.worker.device,
         )
         if snapshot is not None and type(snapshot.state) is type(first.state):
             return snapshot, problems
@@ -148,6 +149,7 @@ class _Trial:
             error=None,
             partition_sha256=index_sha256(self.worker.setup.parts),
             moved_samples=self.worker.setup.moved_samples,
+            computed_on=self.pool.devices(),
         )
 
     def _rounds(self, start: Snapshot) -> Iterator[Row]:
@@ -192,7 +194,7 @@ class _Trial:
         params: Params = self.method.global_params(self.last.state)
         layout = self.worker.network.layout
         tensors = views(params.weights, layout.weights) | views(params.buffers, layout.buffers)
-        whole = {name: tensor.clone().cpu() for name, tensor in tensors.items()}
+        whole = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
         files.write(
             self.store.folder / "model.safetensors", lambda beside: save_file(whole, beside)
         )

@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from fedgps_ray.api.devices import check_devices, device_settings
 from fedgps_ray.api.settings import checked_execution
 from fedgps_ray.api.sweeps import Screen
 from fedgps_ray.cli.again import survive
@@ -30,22 +31,36 @@ from fedgps_ray.tools.cost import budget
 
 def sweep(options: Sweep) -> None:
     """Run all trials of an experiment file that have not ended yet."""
-    experiment = load(options.file, options.settings or [])
+    experiment = loaded(options.file, options)
     _launch(_job(experiment, options, str(options.file)), options)
 
 
 def run_paper(options: PaperRun) -> None:
     """Run a table of the paper, as printed or at laptop scale."""
-    experiment = load(path_of(options.name), options.settings or [])
+    experiment = loaded(path_of(options.name), options)
     if options.scale == "small":
         experiment = scaled(experiment, "small", options.dataset, options.rounds)
     _launch(_job(experiment, options, options.name), options)
+
+
+def loaded(file: Path, options: Launch) -> Experiment:
+    """Return an experiment on the device that options, its trials or its share of a GPU name."""
+    given = options.settings or []
+    experiment = load(file, [*_as_text(device_settings(options.wanted)), *given])
+    implied = device_settings(experiment.execution | options.wanted)
+    named = any("device" in cell.spec.model_fields_set for cell in experiment.cells)
+    return load(file, [*_as_text(implied), *given]) if implied and not named else experiment
+
+
+def _as_text(settings: dict[str, str]) -> list[str]:
+    return [f"{key}={value}" for key, value in settings.items()]
 
 
 def _launch(job: SweepPlan, options: Launch) -> None:
     if options.dry_run:
         _show_plan(job, options.as_json)
     else:
+        check_devices(job.ledger.specs, job.execution)
         _drive(job, options.as_json)
 
 
@@ -68,6 +83,7 @@ def resume_sweep(
     name, search = facts.pop("name"), facts["search"]
     facts.pop("finished")
     stopping = None if search is None else Stopping(**search)
+    check_devices(ledger.specs, execution)
     _drive(SweepPlan(name, ledger, execution, facts, stopping, again=failed), as_json)
 
 
