@@ -148,6 +148,7 @@ class FedGPSWith(Averaging[State, Message, Upload, RememberedT]):
         },
         "paper": {
             "method": {
+                "direction": -1,  # Definition 4.2; the table of messages has plus
                 "perturb_norm": "global",
                 "norm_epsilon": 0.0,
                 "first_time": "global_update",
@@ -156,6 +157,7 @@ class FedGPSWith(Averaging[State, Message, Upload, RememberedT]):
                 "w_surrogate_supcon": 0.0,
                 "proto_source": "final_pass",
             },
+            "optimizer": {"max_norm": None},
         },
     }
 

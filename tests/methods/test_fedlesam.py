@@ -83,9 +83,7 @@ def test_the_size_of_the_shift_is_reported(client, params, slope):
     )
     assert work.metrics["ahead_to_weights"] == pytest.approx(0.1, rel=1e-6)
     assert work.metrics["ahead_to_update"] == pytest.approx(0.5 / 0.1414214, rel=1e-6)
-    newcomer = FedLESAM(variant="base").work(
-        client(3.0, 4.0), message(params(3.0, 4.0)), None
-    )
+    newcomer = FedLESAM(variant="base").work(client(3.0, 4.0), message(params(3.0, 4.0)), None)
     assert newcomer.metrics == {}
 
 

@@ -140,7 +140,9 @@ def test_constant_features_do_not_spoil_the_loss(two_layers):
 
 def test_similarity_once_an_epoch(two_layers, similarities):
     two_layers.epochs = 3
-    NUCFL(compare="features", every="epoch").work(two_layers, Message(two_layers.network.params()), None)
+    NUCFL(compare="features", every="epoch").work(
+        two_layers, Message(two_layers.network.params()), None
+    )
     assert len(similarities) == 3
 
 

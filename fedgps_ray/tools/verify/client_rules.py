@@ -241,9 +241,7 @@ def fedlesam() -> Claims:
     }
 
 
-def shifted_to(
-    start: toy.Start, last: Sequence[float] | None, method: FedLESAM = WHOLE
-) -> Value:
+def shifted_to(start: toy.Start, last: Sequence[float] | None, method: FedLESAM = WHOLE) -> Value:
     """Return where a client takes its first gradient."""
     local = toy.client(start, toy.slope(1.0, 1.0))
     sent = lesam.Message(local.network.params(), toy.vector(0.0, 0.0), None)
