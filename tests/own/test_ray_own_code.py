@@ -95,7 +95,8 @@ def test_an_outside_network_is_the_same_on_actors_and_after_a_kill(tmp_path):
 def test_nodes_need_no_copy_of_the_file(tmp_path):
     """Two nodes; the file is gone as soon as the driver has read it, and so is the folder."""
     (tmp_path / "fedema.py").write_text(EXAMPLE)
-    run(tmp_path, "run", *METHOD, "--rounds", "3", "--actors", "0", "--out", "whole")
+    quick = ["--rounds", "3", "--batch-size", "64", "--actors", "0"]
+    run(tmp_path, "run", *METHOD, *quick, "--out", "whole")
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     try:
         cluster.add_node(num_cpus=1)
@@ -105,7 +106,7 @@ from pathlib import Path
 from fedgps_ray.cluster.crew import run_on_ray
 from fedgps_ray.experiment import resolve
 from fedgps_ray.spec import execution_spec
-settings = dict(method="fedema.py:FedEma", model="mlp", clients=4, rounds=3)
+settings = dict(method="fedema.py:FedEma", model="mlp", clients=4, rounds=3, batch_size=64)
 spec, files = resolve({{**settings, "partition": {{"alpha": 1}}}}, Path.cwd())
 Path("fedema.py").unlink()
 os.chdir("/")
