@@ -2,8 +2,9 @@
 
     python -m fedgps_ray.experiments.evidence.collect runs/depth runs/breadth --out RESULTS
 
-A trial keeps its settings, its curves and its partition, about 6 KB; models, rows of single
-clients, times and all weights hashes but the last are left out. `fedgps-ray report` reads the rest.
+A trial keeps its settings and its curves, 5 to 6 KB, and each partition is kept once; models,
+rows of single clients, test losses, times and all weights hashes but the last are left out.
+`fedgps-ray report` reads the rest.
 """
 
 import argparse
@@ -17,18 +18,15 @@ import pyarrow.parquet as pq
 from fedgps_ray.errors import UserError
 from fedgps_ray.results.schema import ENDED
 
-ROUNDS = (
-    "trial_id",
-    "round",
-    "accuracy",
+NOT_KEPT = {
     "loss",
-    "train_loss",
-    "weights_sha256",
-    "bytes_up",
-    "bytes_down",
-    "metrics",
-)
-PARTITION = ("trial_id", "client", "class", "count")
+    "steps",
+    "gradient_evaluations",
+    "divergence",
+    "train_seconds",
+    "aggregate_seconds",
+    "evaluate_seconds",
+}
 LEFT_OUT = ("machine", "updated")
 LIMIT_BYTES = 3_000_000
 
@@ -46,21 +44,26 @@ def collect(folders: Sequence[Path], out: Path) -> int:
     trials = list(finished(folders))
     if not trials:
         raise UserError(f"no finished trials in {', '.join(map(str, folders))}")
-    size = sum(_one(trial, out / "trials" / trial.name) for trial in trials)
+    partitions: set[str] = set()
+    size = sum(_one(trial, out / "trials" / trial.name, partitions) for trial in trials)
     if size > LIMIT_BYTES:
         raise UserError(f"{size} bytes are more than the {LIMIT_BYTES} that may be published")
     return size
 
 
-def _one(source: Path, target: Path) -> int:
+def _one(source: Path, target: Path, partitions: set[str]) -> int:
+    """Write one trial; a partition is written with the first trial that has it."""
     target.mkdir(parents=True, exist_ok=True)
     info = json.loads((source / "trial.json").read_text())
     kept = {key: value for key, value in info.items() if key not in LEFT_OUT}
     kept["execution"] = {}  # where it ran is no part of the evidence, but every trial has the key
     (target / "trial.json").write_text(json.dumps(kept, separators=(",", ":")) + "\n")
-    _write(with_last_hash(pq.read_table(source / "rounds.parquet", columns=[*ROUNDS])), target)
-    partition = pq.read_table(source / "partition.parquet", columns=[*PARTITION])
-    _write(partition, target, "partition.parquet")
+    rounds = pq.read_table(source / "rounds.parquet")
+    unused = [name for name in rounds.column_names if name in NOT_KEPT]
+    _write(with_last_hash(rounds.drop_columns(unused)), target / "rounds.parquet")
+    if info["partition_sha256"] not in partitions:
+        partitions.add(info["partition_sha256"])
+        _write(pq.read_table(source / "partition.parquet"), target / "partition.parquet")
     return sum(path.stat().st_size for path in target.iterdir())
 
 
@@ -72,10 +75,9 @@ def with_last_hash(rounds: pa.Table) -> pa.Table:
     return rounds.set_column(place, rounds.schema.field(place), pa.array(last, pa.string()))
 
 
-def _write(table: pa.Table, target: Path, name: str = "rounds.parquet") -> None:
-    pq.write_table(
-        table, target / name, compression="zstd", compression_level=19, write_statistics=False
-    )
+def _write(table: pa.Table, path: Path) -> None:
+    small = {"store_schema": False, "use_dictionary": False, "write_statistics": False}
+    pq.write_table(table, path, compression="zstd", compression_level=19, **small)
 
 
 def main() -> None:
