@@ -116,6 +116,18 @@ def test_what_the_user_repeats_is_used(interrupted, monkeypatch):
     assert (execution.storage, execution.actors) == (None, 3)
 
 
+def test_logs_that_leave_the_folder_are_not_taken_over(interrupted, fedgps, monkeypatch):
+    edit(interrupted, log=["csv", "wandb"], hang_seconds=7.0)
+    used = []
+    monkeypatch.setattr(
+        resuming, "run_and_show", lambda spec, execution, *_: used.append(execution)
+    )
+    code, _, said = fedgps("resume", interrupted)
+    assert code == 0
+    assert "pass --log wandb to use it again" in said
+    assert (used[0].log, used[0].hang_seconds) == (("csv",), 7.0)
+
+
 def test_files_are_looked_for_only_where_there_are_some(tmp_path):
     (tmp_path / "own.npz").touch()
     told = {"a" * 64: str(tmp_path / "own.npz"), "b" * 64: "/dev/zero", "../x": "/etc/passwd"}

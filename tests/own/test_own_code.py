@@ -8,6 +8,7 @@ import pytest
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import resolve
 from fedgps_ray.references import read, registry
+from fedgps_ray.results import files
 from fedgps_ray.results.code import admit
 from tests.own.conftest import METHOD, QUICK
 
@@ -30,7 +31,7 @@ def stop_after_a_round(folder):
     """Make a finished trial one that was interrupted before its last round."""
     trial_folder, info = trial(folder)
     info["status"] = "interrupted"
-    (trial_folder / "trial.json").write_text(json.dumps(info))
+    files.write_json(trial_folder / "trial.json", info)
     return trial_folder
 
 
@@ -94,7 +95,7 @@ def test_resume_refuses_other_code_unless_it_is_trusted(here, fedgps_ray, monkey
         (sha256,) = info["execution"]["files"]
         (folder / "mine.py").write_text(METHOD)
         info["execution"]["files"] = {sha256: str(folder / "mine.py")}
-        (folder / "trial.json").write_text(json.dumps(info))
+        files.write_json(folder / "trial.json", info)
     forget(monkeypatch)
     code, _, err = fedgps_ray("resume", "runs/default")
     assert code == 2
@@ -104,6 +105,20 @@ def test_resume_refuses_other_code_unless_it_is_trusted(here, fedgps_ray, monkey
     code, _, err = fedgps_ray("resume", "runs/default", "--trust-code")
     assert code == 0, err
     assert "is imported from runs/default/trials" in err
+
+
+def test_a_replay_imports_only_the_same_file_or_trusted_code(here, fedgps_ray, monkeypatch):
+    assert fedgps_ray(*RUN)[0] == 0
+    forget(monkeypatch)
+    code, out, _ = fedgps_ray("verify", "runs/default")
+    assert (code, "1 of 1 trials hold" in out) == (0, True)
+    (here / "mine.py").unlink()
+    forget(monkeypatch)
+    code, out, _ = fedgps_ray("verify", "runs/default")
+    assert (code, "--trust-code" in out) == (1, True)
+    assert not registry._IMPORTED
+    code, out, _ = fedgps_ray("verify", "runs/default", "--trust-code")
+    assert (code, "1 of 1 trials hold" in out) == (0, True)
 
 
 def test_a_kept_copy_that_was_changed_is_refused(here, fedgps_ray, monkeypatch):

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from fedgps_ray.errors import UserError
-from fedgps_ray.results import files
+from fedgps_ray.loggers import following
+from fedgps_ray.references import Code, Found
+from fedgps_ray.results import code, files
 from fedgps_ray.results.mirror import Mirror
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.rounds.checkpoint import Saver, load
@@ -178,3 +180,27 @@ def test_a_manifest_names_no_file_elsewhere(results, outside, untouched):
     read, problems = load(results / "checkpoint", list)
     assert read is None
     assert "names a file '../../outside" in problems[0]
+
+
+@pytest.mark.parametrize("name", ["code", "code/0123456789ab", "code/0123456789ab/inner"])
+def test_code_is_not_kept_behind_a_link(results, outside, untouched, name):
+    link = results / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(outside)
+    found = Found(Code("m.py:M", "inner/m.py:M", "0123456789ab" * 5), {"inner/m.py": "M = 1"})
+    with pytest.raises(UserError, match="is a symbolic link"):
+        code.keep(results, [found])
+    assert sorted(path.name for path in outside.rglob("*.py")) == []
+
+
+@pytest.mark.parametrize("name", ["logs", "logs/csv", "logs/csv/own.csv"])
+def test_logs_are_not_written_behind_a_link(results, outside, untouched, name):
+    link = results / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(outside / "thesis.txt" if name.endswith(".csv") else outside)
+    with (
+        pytest.raises(UserError, match="is a symbolic link"),
+        following(["csv"], results, print),
+    ):
+        pass
+    assert not (outside / "csv").exists()

@@ -1,5 +1,7 @@
 """The state of a sweep: counts, time left, and the file that others read."""
 
+import json
+
 import pytest
 
 from fedgps_ray.identity import Label
@@ -162,7 +164,7 @@ def test_no_state_where_there_is_none_to_read(content, tmp_path):
 def test_what_a_newer_version_adds_to_the_state_is_left_out(state, tmp_path):
     state.save(tmp_path)
     path = tmp_path / "live.json"
-    path.write_text(path.read_text().replace('"name"', '"flavour": "sweet", "name"'))
+    files.write_json(path, {**json.loads(path.read_text()), "flavour": "sweet"})
     assert load(tmp_path).name == "tiny"
 
 

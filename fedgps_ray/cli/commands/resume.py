@@ -92,8 +92,12 @@ def _execution(told: dict[str, Any], options: Resume, out: Path) -> ExecutionSpe
 
 def known_files(told: Any) -> dict[str, str]:
     """Return where files may be that the settings name by their content, which is checked."""
-    paths = {key: Path(path) for key, path in _named_files(told).items()}
-    return {key: str(path) for key, path in paths.items() if path.is_file() or path.is_dir()}
+    return {key: path for key, path in _named_files(told).items() if _may_be_read(Path(path))}
+
+
+def _may_be_read(path: Path) -> bool:
+    """Say whether a path is no device or pipe; where there is nothing, whoever reads it says so."""
+    return path.is_file() or path.is_dir() or not path.exists()
 
 
 def _named_files(told: Any) -> dict[str, str]:
