@@ -16,6 +16,10 @@ class Lost(ClientFailed):
     """The processes or nodes of a trial keep getting lost, for example for lack of memory."""
 
 
+class GpuFull(ClientFailed):
+    """An actor's share of a GPU does not hold what it has to do; others may have more room."""
+
+
 class Stopped(Exception):
     """The trial was asked to stop."""
 

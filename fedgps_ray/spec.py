@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -27,6 +27,7 @@ from fedgps_ray.methods import METHODS, Method, outside
 from fedgps_ray.methods.base import is_method
 from fedgps_ray.models import Outside, parse_model
 from fedgps_ray.references import Code, Found, found_in, found_of, give
+from fedgps_ray.training.arithmetic import Precision
 from fedgps_ray.training.local import Sgd
 
 Checked = TypeVar("Checked", bound=BaseModel)
@@ -169,7 +170,9 @@ class TrialSpec(BaseModel):
     seed: Seed = 0
     init_seed: Literal["train", "partition"] = "train"
     threads: Count = 1
-    precision: Literal["float32", "float64"] = "float32"
+    precision: Precision = "float32"
+    device: Literal["cpu", "cuda"] = "cpu"
+    deterministic: bool = True  # False: faster on a GPU, but equal trials may differ
 
     @model_validator(mode="before")
     @classmethod
@@ -186,6 +189,17 @@ class TrialSpec(BaseModel):
         if isinstance(partition, Mapping) and partition.get("kind") == "classes":
             values["partition"] = {**preset.get("classes", {}), **partition}
         return {**preset.get("spec", {}), **values, **kind.overrides}
+
+    @model_validator(mode="after")
+    def _fits_device(self) -> Self:
+        """Refuse what only a GPU can do where the CPU computes."""
+        if self.device == "cpu" and self.precision == "tf32":
+            raise UserError("precision: tf32 is a mode of GPUs; use float32, or device cuda")
+        if self.device == "cpu" and not self.deterministic:
+            raise UserError(
+                "deterministic: false is for device cuda; the CPU always repeats itself"
+            )
+        return self
 
     @property
     def code(self) -> tuple[Found, ...]:
@@ -231,7 +245,6 @@ class ExecutionSpec(BaseModel):
     client_cpus: Annotated[float, Field(gt=0)] = 1.0
     client_gpus: Annotated[float, Field(ge=0)] = 0.0
     address: str | None = None  # of a running cluster; None: start one here
-    device: Literal["auto", "cpu", "cuda"] = "auto"
     hang_seconds: Annotated[float, Field(gt=0)] = 60.0  # an actor silent for so long is replaced
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0
     data_dir: Path | None = None
@@ -240,10 +253,11 @@ class ExecutionSpec(BaseModel):
     log: tuple[Logger, ...] = ()  # where else the rounds go
     files: dict[str, str] = {}  # content hash -> path of the data and code that the spec names
 
-    @property
-    def server_device(self) -> str:
-        """The server works on the CPU, unless it does the clients' work too."""
-        return "cuda" if self.actors == 0 and self.device == "cuda" else "cpu"
+    @model_validator(mode="before")
+    @classmethod
+    def _without_device(cls, values: Any) -> Any:
+        """Leave out the device, which older folders have here: it is the trial's."""
+        return {name: value for name, value in values.items() if name != "device"}
 
     def anywhere(self) -> dict[str, Any]:
         """Return it as JSON, with absolute paths for processes in other folders."""

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from fedgps_ray.errors import UserError
-from fedgps_ray.sums import ExactSum, largest, normalised
+from fedgps_ray.sums import ExactSum, normalised
+
+_F64 = torch.float64
 
 
 class Params(NamedTuple):
@@ -32,6 +34,15 @@ class Piece(NamedTuple):
     name: str
     shape: tuple[int, ...]
     start: int
+    channels_last: bool = False  # a convolution's weights, in the order that GPUs multiply in
+
+    def of(self, vector: Tensor) -> Tensor:
+        """Return the tensor in a vector, sharing its memory."""
+        values = vector[self.start : self.end]
+        if not self.channels_last:
+            return values.view(self.shape)
+        out, channels, *window = self.shape
+        return values.view(out, *window, channels).movedim(-1, 1)
 
     @property
     def end(self) -> int:
@@ -76,7 +87,14 @@ def pieces(named: Sequence[tuple[str, Sequence[int]]]) -> tuple[Piece, ...]:
 
 def views(vector: Tensor, layout: tuple[Piece, ...]) -> dict[str, Tensor]:
     """Return each piece by its name, sharing memory with the vector."""
-    return {p.name: vector[p.start : p.end].view(p.shape) for p in layout}
+    return {p.name: p.of(vector) for p in layout}
+
+
+def logical(vector: Tensor, layout: tuple[Piece, ...]) -> Tensor:
+    """Return the numbers in the order of their names and indices, however they lie in memory."""
+    if not any(p.channels_last for p in layout):
+        return vector
+    return torch.cat([p.of(vector).flatten() for p in layout])
 
 
 def mean(vectors: Sequence[Tensor], shares: Sequence[float]) -> Tensor:
@@ -89,12 +107,13 @@ def mean(vectors: Sequence[Tensor], shares: Sequence[float]) -> Tensor:
 
 def norm(vector: Tensor) -> float:
     """Return the Euclidean norm, accumulated in float64."""
-    return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
+    return float(torch.linalg.vector_norm(vector, dtype=_F64))
 
 
 def sum_of_norms(vector: Tensor, layout: tuple[Piece, ...]) -> float:
     """Return the sum over the pieces of their Euclidean norms."""
-    return sum(norm(vector[p.start : p.end]) for p in layout)
+    sizes = [torch.linalg.vector_norm(vector[p.start : p.end], dtype=_F64) for p in layout]
+    return float(sum(torch.stack(sizes).tolist()))
 
 
 def moved(start: Params, end: Params) -> Update:
@@ -130,9 +149,14 @@ def num_bytes(payload: object) -> int:
 
 
 def all_finite(payload: object) -> bool:
-    """Say whether no tensor in the payload holds NaN or infinity."""
-    tensors = (leaf for leaf in leaves(payload) if isinstance(leaf, Tensor))
-    return all(math.isfinite(largest(t)) for t in tensors if t.is_floating_point())
+    """Say whether no tensor in the payload holds NaN or infinity, reading from its device once.
+
+    Only the smallest and largest numbers are looked at: NaN and infinity come through.
+    """
+    tensors = (leaf for leaf in leaves(payload) if isinstance(leaf, Tensor) and leaf.numel())
+    floats = (tensor for tensor in tensors if tensor.is_floating_point())
+    ends = [end.to(_F64) for tensor in floats for end in torch.aminmax(tensor)]
+    return not ends or all(map(math.isfinite, torch.stack(ends).tolist()))
 
 
 def sha256(vector: Tensor) -> str:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
+from fedgps_ray.api.devices import check_devices, unused_gpu
 from fedgps_ray.events import Event
 from fedgps_ray.loading import load
 from fedgps_ray.loggers import following
@@ -27,6 +28,9 @@ def run_unless_ended(
         known = None
     with following(execution.log, execution.out, say, spec.trial_id):
         if known is None:
+            check_devices([spec], execution)
+            if idle := unused_gpu(spec, execution):
+                say(idle)
             show(start(spec, execution, restart))
     return known is None
 

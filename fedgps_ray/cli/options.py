@@ -141,7 +141,9 @@ class Execution:
     device: Annotated[
         str | None,
         typer.Option(
-            help="cpu, cuda, or auto: cuda with a GPU share. Default: auto.", rich_help_panel=WHERE
+            help="cpu, cuda, or auto: cuda with a GPU share; part of a trial's settings."
+            " Default: auto.",
+            rich_help_panel=WHERE,
         ),
     ] = None
     address: Address = None

@@ -3,9 +3,10 @@
 Both are plain classes; each runs in a process of its own inside a `crew.Host`.
 """
 
+import gc
 import os
 import traceback
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import ray
@@ -18,8 +19,7 @@ from fedgps_ray.cluster.parcels import (
     AnswerJob,
     AnyJob,
     EvaluationJob,
-    Key,
-    Loan,
+    Leaving,
     Opened,
     Parcel,
     Slot,
@@ -30,7 +30,7 @@ from fedgps_ray.cluster.parcels import (
 from fedgps_ray.cluster.pool import RayPool
 from fedgps_ray.cluster.session import Actor, Reference
 from fedgps_ray.data.datasets import Dataset
-from fedgps_ray.errors import ClientFailed, UserError
+from fedgps_ray.errors import ClientFailed, GpuFull, UserError
 from fedgps_ray.events import Event, Started, Status
 from fedgps_ray.methods.base import Reply
 from fedgps_ray.results.mirror import Mirror, mirrored
@@ -38,6 +38,7 @@ from fedgps_ray.rounds.collect import Sums, take_out
 from fedgps_ray.rounds.trial import claimed, run_with_pool
 from fedgps_ray.rounds.worker import Job, Setup, Worker, prepare
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, received
+from fedgps_ray.training import arithmetic
 
 Facts = dict[str, Any]
 Data = Sequence[Reference]  # where the data set lies, if a library has it
@@ -52,11 +53,14 @@ class ClientActor:
 
     def facts(self) -> Facts:
         """Say where and what this actor is."""
+        computes_on = {} if self.worker is None else arithmetic.facts(self.worker.device)
         return {
             "name": self.name,
+            "computes_on": computes_on,
             "pid": os.getpid(),
             "node": ray.get_runtime_context().get_node_id(),
             "gpus": ray.get_gpu_ids(),
+            "gpu_share": gpu_share(),
             "visible_gpus": os.environ.get("CUDA_VISIBLE_DEVICES"),
         }
 
@@ -66,9 +70,20 @@ class ClientActor:
     def setup(self, name: str, device: str, setup: Setup, data: Dataset) -> Facts:
         """Make ready for a trial; whatever was before is gone."""
         self.name = name
-        whole = setup._replace(data=data)
-        self.worker = Worker(whole, device_for(device, ray.get_gpu_ids()), name)
+        whole, kind = setup._replace(data=data), device_for(device, ray.get_gpu_ids())
+        arithmetic.limit_memory(torch.device(kind), gpu_share())
+        try:
+            self.worker = Worker(whole, kind, name)
+        except torch.OutOfMemoryError as problem:
+            raise out_of_memory(setup.spec, problem) from None
         return self.facts()
+
+    def release(self) -> None:
+        """Let go of the trial and of its memory."""
+        self.worker = None
+        gc.collect()
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
 
     def do(self, jobs: Sequence[AnyJob], apart: bool, *arguments: Parcel) -> list[Any]:
         """Do jobs one after the other; apart: each kept value is returned on its own."""
@@ -100,6 +115,8 @@ class _Call:
             return self._answer(job)
         except UserError:  # says by itself what is wrong, and where
             raise
+        except torch.OutOfMemoryError as problem:
+            raise out_of_memory(self.worker.spec, problem) from None
         except Exception as problem:  # whatever a method raises has to name its client
             if is_loss(problem):
                 raise
@@ -116,33 +133,33 @@ class _Call:
 
     def _open(self, argument: int) -> Opened:
         if argument not in self.opened:
-            self.opened[argument] = open_parcel(self.arguments[argument])
+            parcel = self.arguments[argument]
+            self.opened[argument] = open_parcel(parcel, device=self.worker.device)
         return self.opened[argument]
 
     def _kept(self, slot: Slot | None) -> Any:
         if slot is None:
             return None
         parcel = self.arguments[slot.parcel] if isinstance(slot.parcel, int) else slot.parcel
-        return open_parcel(parcel, lambda which: self._open(slot.lenders[which]).tensors).value
+        return open_parcel(
+            parcel, lambda which: self._open(slot.lenders[which]).tensors, self.worker.device
+        ).value
 
     def _work(self, job: Job) -> Reply:
         message = self._open(job.message)
         memory, velocity = self._kept(job.memory), self._kept(job.velocity)
         whole = job._replace(message=message.value, memory=memory, velocity=velocity)
         reply = take_out(self.worker.work(whole), job.shares, self.sums)
+        bring, lent = Leaving(), loans_of(message.tensors, 0)  # an update is often kept too
         return reply._replace(
-            upload=wrap(reply.upload),
-            memory=_wrapped(reply.memory, loans_of(message.tensors, 0)),
-            velocity=_wrapped(reply.velocity),
+            upload=wrap(reply.upload, bring=bring),
+            memory=None if reply.memory is None else wrap(reply.memory, lent, bring),
+            velocity=None if reply.velocity is None else wrap(reply.velocity, bring=bring),
         )
 
     def _answer(self, job: AnswerJob) -> Parcel:
         asked = job.asked._replace(sent=self._open(job.sent).value)
         return wrap(self.worker.answer(asked, job.client, self._kept(job.memory)))
-
-
-def _wrapped(value: object, lent: Mapping[Key, Loan] | None = None) -> Parcel | None:
-    return None if value is None else wrap(value, lent)
 
 
 def _without_kept(reply: Reply) -> Reply:
@@ -163,17 +180,31 @@ def _named(job: AnyJob) -> str:
 
 
 def device_for(wanted: str, gpu_ids: Sequence[int | str]) -> str:
-    """Return cuda for an actor that was given a share of a GPU, else cpu."""
-    if wanted != "auto":
-        return wanted
-    if not gpu_ids:
-        return "cpu"
-    if not torch.cuda.is_available():
+    """Return the device of a trial if this actor has it; cuda needs a share of a GPU."""
+    if wanted == "cuda" and not gpu_ids:
+        raise UserError(
+            "device cuda: this actor was given no share of a GPU; add --client-gpus, such as 0.25"
+        )
+    if wanted == "cuda" and not torch.cuda.is_available():
         raise UserError(
             "this actor was given a share of a GPU, but PyTorch finds none;"
-            " install a CUDA build of PyTorch, or run with --client-gpus 0"
+            " install a CUDA build of PyTorch, or run with --device cpu"
         )
-    return "cuda"
+    return wanted
+
+
+def gpu_share() -> float:
+    """Return how much of a GPU this actor was given."""
+    return float(ray.get_runtime_context().get_assigned_resources().get("GPU", 0))
+
+
+def out_of_memory(spec: TrialSpec, problem: Exception) -> GpuFull:
+    """Return the error of an actor whose share of a GPU does not hold what a trial needs."""
+    return GpuFull(
+        f"out of GPU memory: this actor's share is {gpu_share():g} of a GPU and a batch has"
+        f" {spec.batch_size} examples; give actors a larger share (--client-gpus), or use a smaller"
+        f" batch_size or model, or precision bf16 ({str(problem).splitlines()[0]})"
+    )
 
 
 class ServerActor:
@@ -213,9 +244,9 @@ class ServerActor:
                 yield Started(rounds_done, [])
                 return
             loaded = ray.get(data[0]) if data else None
-            worker = Worker(prepare(spec, execution.source, loaded), execution.server_device)
+            worker = Worker(prepare(spec, execution.source, loaded))
             shared = share(worker.setup, data[0] if data else None)
-            dispatcher = Dispatcher(clients, shared, execution.device, settings.policy)
+            dispatcher = Dispatcher(clients, shared, spec.device, settings.policy)
             pool = RayPool(worker.setup, self._ready(dispatcher))
             yield from run_with_pool(store, execution, worker, pool, is_loss=is_loss)
 
@@ -240,7 +271,7 @@ class ServerActor:
         """Say what is being worked on."""
         if self.dispatcher is None:
             return Status("reading data")
-        ready = all(seat.is_ready for seat in self.dispatcher.seats)
+        ready = all(seat.is_ready or seat.is_retired for seat in self.dispatcher.seats)
         what = "training" if ready else "waiting for actors"
         return Status(what, self.dispatcher.in_flight(), self.dispatcher.restarts)
 

@@ -13,7 +13,7 @@ from fedgps_ray.cluster.parcels import AnyJob
 from fedgps_ray.cluster.placement import place
 from fedgps_ray.cluster.policy import RetryPolicy
 from fedgps_ray.cluster.session import Actor, Reference
-from fedgps_ray.errors import ClientFailed, Lost, Stopped
+from fedgps_ray.errors import ClientFailed, GpuFull, Lost, Stopped
 from fedgps_ray.rounds.worker import Setup
 
 DEATH = (RayActorError, OutOfMemoryError)
@@ -79,12 +79,13 @@ class Seat:
     calls: dict[Reference, Call] = field(default_factory=dict)
     failing_since: float | None = None
     ping: Reference | None = None
+    is_retired: bool = False  # its share of a GPU is too small: it gets nothing more to do
     liveness: Liveness = field(default_factory=Liveness)
 
     @property
     def is_ready(self) -> bool:
         """Whether the actor is set up and, as far as known, alive."""
-        return self.setting_up is None
+        return self.setting_up is None and not self.is_retired
 
     @property
     def load(self) -> float:
@@ -146,7 +147,7 @@ class Dispatcher:
         ready, since = 0, time.monotonic()
         while ready < len(self.seats):
             self.tick()
-            before, ready = ready, sum(seat.is_ready for seat in self.seats)
+            before, ready = ready, sum(seat.is_ready or seat.is_retired for seat in self.seats)
             if ready != before:
                 since = time.monotonic()
             elif ready and not self.policy.keeps_waiting(ready, self._seconds_since(since)):
@@ -179,6 +180,9 @@ class Dispatcher:
         except DEATH as death:
             self._set_up_again(seat, death)
             return
+        except GpuFull as problem:
+            self._retire(seat, problem)
+            return
         seat.setting_up = seat.failing_since = None
         if not self.is_measured:
             self.is_measured = True
@@ -201,6 +205,9 @@ class Dispatcher:
         except DEATH as death:
             self._bury(seat, death)
             return
+        except GpuFull as problem:
+            self._retire(seat, problem)
+            return
         units, references = seat.calls.pop(reference)
         for number, (unit, result) in enumerate(zip(units, results, strict=True)):
             kept = references[1 + 2 * number : 3 + 2 * number]
@@ -220,11 +227,23 @@ class Dispatcher:
         self.waiting += [(time.monotonic(), unit) for units in calls for unit in units]
         self._set_up(seat)
 
+    def _retire(self, seat: Seat, problem: GpuFull) -> None:
+        """Go on without an actor whose GPU is full: the others there have more room then."""
+        units = [unit for call in seat.calls.values() for unit in call.units]
+        seat.calls, seat.setting_up, seat.is_retired = {}, None, True
+        if all(other.is_retired for other in self.seats):
+            raise ClientFailed(str(getattr(problem, "cause", problem)))  # Ray wraps it
+        seat.handle.call.remote("release")
+        self.restarts += 1
+        for unit in units:
+            unit.own_actor = None
+        self.waiting += [(time.monotonic(), unit) for unit in units]
+
     def _hand_out_waiting(self) -> None:
         """Give lost units to their own actor once it is back, after a while to any; one a call."""
         still, self.waiting = self.waiting, []
         for since, unit in still:
-            if time.monotonic() - since > self.policy.own_actor_seconds:
+            if time.monotonic() - since > self.policy.own_actor_seconds or self._is_gone(unit):
                 unit.own_actor = None
             loads = {i: seat.load for i, seat in enumerate(self.seats) if seat.is_ready}
             calls, _ = place([unit.cost], [unit.own_actor], loads)
@@ -232,9 +251,12 @@ class Dispatcher:
                 self._call(self.seats[actor], [unit])
             self.waiting += [] if calls else [(since, unit)]
 
+    def _is_gone(self, unit: Unit) -> bool:
+        return unit.own_actor is not None and self.seats[unit.own_actor].is_retired
+
     def _watch(self, seat: Seat) -> None:
         """Ping an actor that has something to do, and kill one that is silent: it is replaced."""
-        is_busy = bool(seat.calls) or not seat.is_ready
+        is_busy = bool(seat.calls) or seat.setting_up is not None
         silence = self.policy.allowed_silence(seat.is_ready) * self.pace.slowness
         limit = silence if is_busy else None
         answered = bool(seat.liveness.is_asked and ray.wait([seat.ping], timeout=0)[0])

@@ -11,6 +11,7 @@ from fedgps_ray.data.batches import as_tensor
 from fedgps_ray.rounds.packing import Skeleton, pack, unpack
 from fedgps_ray.rounds.worker import Asked, Job
 
+CPU = torch.device("cpu")
 WORTH_LENDING = 100_000  # bytes; smaller tensors are copied
 Key = tuple[int, torch.Size, torch.dtype]
 Loan = tuple[int, int]  # which lender, which of its tensors
@@ -56,7 +57,31 @@ def key(tensor: Tensor) -> Key:
     return (tensor.data_ptr(), tensor.shape, tensor.dtype)
 
 
-def wrap(value: object, lent: Mapping[Key, Loan] | None = None) -> Parcel:
+class Leaving:
+    """Brings tensors to the host, each once however many parcels hold it."""
+
+    def __init__(self) -> None:
+        # the tensors are kept, so that no other one can come to lie at their addresses
+        self._brought: dict[Key, tuple[Tensor, NDArray[Any]]] = {}
+
+    def __call__(self, tensor: Tensor) -> NDArray[Any]:
+        """Return the values of a tensor as an array."""
+        if key(tensor) not in self._brought:
+            self._brought[key(tensor)] = tensor, on_host(tensor)
+        return self._brought[key(tensor)][1]
+
+
+def on_host(tensor: Tensor) -> NDArray[Any]:
+    """Return the values of a tensor as an array; one on the CPU is not copied."""
+    array: NDArray[Any] = tensor.detach().cpu().contiguous().numpy()
+    return array
+
+
+def wrap(
+    value: object,
+    lent: Mapping[Key, Loan] | None = None,
+    bring: Callable[[Tensor], NDArray[Any]] = on_host,
+) -> Parcel:
     """Make a parcel; tensors that are lent are named, not copied."""
     arrays: list[NDArray[Any]] = []
     loans: list[Loan] = []
@@ -66,7 +91,7 @@ def wrap(value: object, lent: Mapping[Key, Loan] | None = None) -> Parcel:
         if (loan := lent.get(key(tensor))) is not None:
             loans.append(loan)
             return ["lent", len(loans) - 1]
-        arrays.append(tensor.detach().cpu().contiguous().numpy())
+        arrays.append(bring(tensor))
         return ["own", len(arrays) - 1]
 
     return Parcel(pack(value, place), arrays, loans)
@@ -79,9 +104,16 @@ class Opened(NamedTuple):
     tensors: list[Tensor]
 
 
-def open_parcel(parcel: Parcel, lender: Callable[[int], Sequence[Tensor]] | None = None) -> Opened:
-    """Return what is in a parcel, without copying; lender gives the tensors of another parcel."""
-    tensors = [as_tensor(array) for array in parcel.arrays]
+def open_parcel(
+    parcel: Parcel,
+    lender: Callable[[int], Sequence[Tensor]] | None = None,
+    device: torch.device = CPU,
+) -> Opened:
+    """Return what is in a parcel; lender gives the tensors of another parcel.
+
+    On the CPU nothing is copied. What is opened on a GPU is copied there once, and can be lent.
+    """
+    tensors = [as_tensor(array).to(device) for array in parcel.arrays]
 
     def tensor(place: list[Any]) -> Tensor:
         own, number = place[0] == "own", int(place[1])

@@ -124,6 +124,11 @@ class RayPool:
         changed = change(opened.value)
         return handle if changed is opened.value else _hold(changed, lent)
 
+    def devices(self) -> list[dict[str, Any]]:
+        """Return the kinds of devices of the actors."""
+        found = (seat.facts.get("computes_on") for seat in self.dispatcher.seats)
+        return [dict(kind) for kind in sorted({tuple(f.items()) for f in found if f})]
+
     # --- units of work --------------------------------------------------------------------------
 
     def _work_unit(self, job: Job, apart: bool) -> Unit:

@@ -194,6 +194,11 @@ def _guard_token() -> None:
 def num_actors(execution: "ExecutionSpec", clients: int, per_round: int) -> int:
     """Return how many client actors to start: one a client if they fit, else as many as help."""
     fit = capacity(execution)
+    if not fit and execution.client_gpus:
+        raise UserError(
+            f"no node has room for an actor with {execution.client_gpus:g} GPU ({totals()});"
+            " use a smaller --client-gpus, or --device cpu without it"
+        )
     if execution.actors == "auto":
         return clients if clients <= fit else max(1, min(fit, per_round))
     wanted = min(execution.actors, clients)

@@ -1,8 +1,9 @@
 """Batches of normalised, augmented examples as whole-batch tensor operations on the device."""
 
 import warnings
+from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ Augment = Literal["none", "flip_crop", "crop", "crop_flip"]
 Part = Literal["train", "test"]
 Place = tuple[torch.device, torch.dtype]
 Rng = np.random.Generator
+Numbers = NDArray[np.int64]  # draws on the host, a row for each kind
 Normal = tuple[Sequence[float], Sequence[float]]  # mean and deviation of each channel or column
 PLAIN_BATCH = 256
 ON_CPU: Place = (torch.device("cpu"), torch.float32)
@@ -36,6 +38,11 @@ class Draws(NamedTuple):
     top: Tensor
     left: Tensor
     flip: Tensor
+
+    @classmethod
+    def of(cls, numbers: Tensor) -> "Draws":
+        """Return the three rows of what `Images.numbers` drew, wherever they are by now."""
+        return cls(numbers[0], numbers[1], numbers[2] != 0)
 
 
 @dataclass(frozen=True)
@@ -59,15 +66,18 @@ class Images:
 
     def draw(self, rng: Rng, size: int) -> Draws | None:
         """Draw the augmentation of so many images."""
+        numbers = self.numbers(rng, size)
+        return Draws.of(_moved(numbers, self.pixels)) if len(numbers) else None
+
+    def numbers(self, rng: Rng, size: int) -> Numbers:
+        """Draw the same on the host: rows of tops, lefts and flips, or no row."""
         if self.augment == "none":
-            return None
-        device, top_end = self.pixels.device, 2 * self.padding + 1
-        windows = torch.from_numpy(rng.integers(top_end, size=(2, size))).to(device)
-        if self.augment == "crop":
-            flip = torch.zeros(size, dtype=torch.bool, device=device)
-        else:
-            flip = torch.from_numpy(rng.random(size) < 0.5).to(device)
-        return Draws(windows[0], windows[1], flip)
+            return np.empty((0, size), np.int64)
+        numbers = np.zeros((3, size), np.int64)
+        numbers[:2] = rng.integers(2 * self.padding + 1, size=(2, size))
+        if self.augment != "crop":
+            numbers[2] = rng.random(size) < 0.5
+        return numbers
 
     def take(self, index: Tensor, draws: Draws | None = None) -> Tensor:
         """Return the images of an index as network input (channels-last memory)."""
@@ -111,8 +121,9 @@ class Rows:
     shift: Tensor | None = None
     augment: Augment = "none"
 
-    def draw(self, rng: Rng, size: int) -> None:
+    def numbers(self, rng: Rng, size: int) -> Numbers:
         """Draw nothing: only images are augmented."""
+        return np.empty((0, size), np.int64)
 
     def take(self, index: Tensor, draws: Draws | None = None) -> Tensor:
         """Return the examples of an index as network input."""
@@ -127,6 +138,10 @@ Examples = Images | Rows
 
 def _reflect(place: Tensor, extent: int) -> Tensor:
     return extent - 1 - (extent - 1 - place.abs()).abs()
+
+
+def _moved(numbers: Numbers, to: Tensor) -> Tensor:
+    return torch.from_numpy(numbers).to(to.device)
 
 
 def _within(place: Tensor, extent: int) -> Tensor:
@@ -202,17 +217,26 @@ class Batches:
         assert self.order_rng is not None
         size = len(self.index)
         for epoch in range(epochs):
-            order = self.index[
-                torch.from_numpy(self.order_rng.permutation(size)).to(self.index.device)
-            ]
-            draws = None
-            if self.augment_rng is not None:
-                draws = self.examples.draw(self.augment_rng, size)
+            drawn = _moved(self._numbers(self.order_rng), self.index)
+            order, draws = self.index[drawn[0]], None
+            if len(drawn) > 1:
+                draws = Draws.of(drawn[1:])
             for start in range(0, size, self.batch_size):
                 here = slice(start, start + self.batch_size)
                 now = None if draws is None else Draws(*(d[here] for d in draws))
                 x = self.examples.take(order[here], now)
                 yield Batch(x, self.examples.labels[order[here]], epoch)
+
+    def _numbers(self, order_rng: Rng) -> Numbers:
+        """Draw order and augmentation of a whole epoch: they go to the device in one copy.
+
+        Both streams may be the same one.
+        """
+        size = len(self.index)
+        order = order_rng.permutation(size)[None]
+        if self.augment_rng is None:
+            return order
+        return np.concatenate([order, self.examples.numbers(self.augment_rng, size)])
 
     def plain(self) -> Iterator[Batch]:
         """Yield every example once, in order, without augmentation."""
@@ -232,14 +256,22 @@ class Surrogate:
     images: Images
     batch_size: int
     rng: Rng
+    ahead: int = 1  # batches drawn at a time: their numbers go to the device in one copy
+    _drawn: deque[Tensor] = field(default_factory=deque, init=False, repr=False, compare=False)
 
     def draw(self) -> Batch:
         """Return distinct images, drawn uniformly from the whole set whatever came before."""
+        if not self._drawn:
+            numbers = np.stack([self._numbers() for _ in range(self.ahead)])
+            self._drawn.extend(_moved(numbers, self.images.labels))
+        drawn = self._drawn.popleft()
+        x = self.images.take(drawn[0], Draws.of(drawn[1:]) if len(drawn) > 1 else None)
+        return Batch(x, self.images.labels[drawn[0]])
+
+    def _numbers(self) -> Numbers:
         size = len(self.images.labels)
         chosen = self.rng.choice(size, min(self.batch_size, size), replace=False)
-        index = torch.from_numpy(chosen).to(self.images.labels.device)
-        x = self.images.take(index, self.images.draw(self.rng, len(index)))
-        return Batch(x, self.images.labels[index])
+        return np.concatenate([chosen[None], self.images.numbers(self.rng, len(chosen))])
 
     def plain(self) -> Iterator[Batch]:
         """Yield the whole set once, in order, without augmentation."""

@@ -91,7 +91,9 @@ class CCVR(FedAvgWith[State, None]):
 
     def draw(self, told: Sequence[Moments], rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         """Draw virtual features of every class that any client has."""
-        present = torch.stack([moments.counts for moments in told]).sum(dim=0).nonzero().flatten()
+        counts = torch.stack([moments.counts for moments in told]).cpu()  # read once, used often
+        told = [moments._replace(counts=n) for moments, n in zip(told, counts, strict=True)]
+        present = counts.sum(dim=0).nonzero().flatten()
         drawn = [
             gaussian(*pooled(told, label), self.virtual_features, rng) for label in present.tolist()
         ]
@@ -140,13 +142,16 @@ def moments_of(z: Tensor, labels: Tensor, num_classes: int, full: bool) -> Momen
     feature_dim = z.shape[1]
     means = z.new_zeros(num_classes, feature_dim)
     covariances = z.new_zeros(num_classes, *([feature_dim] * (2 if full else 1)))
-    for label in labels.unique().tolist():
-        own = z[labels == label]
+    counts = labels.bincount(minlength=num_classes)
+    by_class = z[labels.argsort(stable=True)].split(counts.tolist())
+    for label, own in enumerate(by_class):
+        if not len(own):
+            continue
         means[label] = own.mean(dim=0)
         away = own - means[label]
         scatter = away.T @ away if full else away.square().sum(dim=0)
         covariances[label] = scatter / max(len(own) - 1, 1)
-    return Moments(labels.bincount(minlength=num_classes), means, covariances)
+    return Moments(counts, means, covariances)
 
 
 def pooled(told: Sequence[Moments], label: int) -> tuple[Tensor, Tensor]:

@@ -1,15 +1,14 @@
 """Delta-SGD (Kim et al., 2024): each client finds its step size from the smoothness it meets."""
 
-import math
 from typing import ClassVar, Literal
 
+import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from fedgps_ray.data.batches import Batch
 from fedgps_ray.methods.base import STRICT, About
 from fedgps_ray.methods.fedavg import FedAvg, Message
-from fedgps_ray.tensors import norm
 from fedgps_ray.training.local import Gradient, Local, NotNegative, Positive, Sgd
 
 
@@ -43,30 +42,45 @@ class DeltaSGD(FedAvg):
     def adaptive(self, gradient: Gradient) -> Gradient:
         """Return a gradient that also sets the client's learning rate."""
         previous: Tensor | None = None
-        ratio = 1.0
+        last, ratio = torch.zeros(()), torch.ones(())
 
         def measured(local: Local, batch: Batch) -> Tensor:
-            nonlocal previous, ratio
+            nonlocal previous, last, ratio
             value = gradient(local, batch)
-            lr = math.sqrt(1 + self.delta * ratio) * local.lr
+            if previous is None:
+                last, ratio = _first(local)
+            lr = (1 + self.delta * ratio).sqrt() * last
             if previous is not None:
-                lr = min(lr, self.gamma / 2 * inverse_smoothness(local, batch, gradient, previous))
+                found = self.gamma / 2 * inverse_smoothness(local, batch, gradient, previous)
+                lr = torch.where(found < lr, found, lr)
             elif not self.amplify_first:
-                lr = local.lr
-            previous, ratio, local.lr = local.network.weights.clone(), lr / local.lr, lr
+                lr = last
+            previous, ratio, last = local.network.weights.clone(), lr / last, lr
+            local.take_rate(lr)
             return value
 
         return measured
 
 
-def inverse_smoothness(local: Local, batch: Batch, gradient: Gradient, previous: Tensor) -> float:
+def _first(local: Local) -> tuple[Tensor, Tensor]:
+    """Return the client's learning rate and a ratio of 1 where its weights are."""
+    one = torch.ones((), dtype=torch.float64, device=local.network.weights.device)
+    return one * local.lr, one
+
+
+def inverse_smoothness(local: Local, batch: Batch, gradient: Gradient, previous: Tensor) -> Tensor:
     """Return |w - w'| / |g(w) - g(w')|, infinity where either is 0; the network stays as it was."""
     network = local.network
     now, grads = network.params(), network.grads.clone()
     network.weights.copy_(previous)
     network.grads.zero_()
     gradient(local, batch)
-    went, turned = norm(now.weights - previous), norm(grads - network.grads)
+    went, turned = _size(now.weights - previous), _size(grads - network.grads)
     network.load(now)
     network.grads.copy_(grads)
-    return went / turned if went and turned else math.inf
+    return torch.where((went != 0) & (turned != 0), went / turned, torch.inf)
+
+
+def _size(vector: Tensor) -> Tensor:
+    size: Tensor = torch.linalg.vector_norm(vector, dtype=torch.float64)
+    return size

@@ -29,7 +29,9 @@ class Memory(NamedTuple):
     received: Tensor
 
 
-Pair = tuple[Tensor, Tensor]  # two matrices with the same rows
+# two matrices with the same rows; a third tensor says whether they count: to read it, the host
+# would have to wait for the device
+Pair = tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -87,7 +89,9 @@ def likeness(pair: Pair | None, last: Tensor | float) -> Tensor | float:
     """Return the alignment of two matrices, or the last one where there is nothing to compare."""
     if pair is None or len(pair[0]) < MIN_ROWS:
         return last
-    return linear_cka(*pair).clamp(max=1.0)
+    now, start, *counts = pair
+    found = linear_cka(now, start).clamp(max=1.0)
+    return torch.where(counts[0], found, last) if counts else found
 
 
 def features_of(local: Local, received: Params) -> Callable[[Local, Batch], Pair]:
@@ -115,6 +119,6 @@ def head_updates(
 
     def pair(local: Local, batch: Batch) -> Pair | None:
         now = views(local.network.weights, layout)["head.weight"] - start
-        return None if went is None or not now.any() else (now, went)
+        return None if went is None else (now, went, now.any())
 
     return pair

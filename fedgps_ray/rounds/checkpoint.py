@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import safetensors
+import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -27,6 +28,7 @@ UNREADABLE = (
     ImportError,
     safetensors.SafetensorError,
 )
+CPU = torch.device("cpu")
 KEEP = 2  # complete checkpoints: one to use, one in case it is damaged
 
 
@@ -109,29 +111,30 @@ def _apart(tensor: Tensor, others: Iterable[Tensor]) -> Tensor:
 
 
 def load(
-    folder: Path, store: Store, own: Collection[str] = ()
+    folder: Path, store: Store, own: Collection[str] = (), device: torch.device = CPU
 ) -> tuple[Snapshot | None, list[str]]:
-    """Return the newest complete checkpoint, and what was wrong with newer ones.
+    """Return the newest complete checkpoint on a device, and what was wrong with newer ones.
 
     own: packages of the trial's method beside this one, whose types may be named.
     """
     problems: list[str] = []
     for path in sorted(folder.glob("round-*.json"), reverse=True):
         try:
-            return _read(path, store, own), problems
+            return _read(path, store, own, device), problems
         except UNREADABLE as problem:
             problems.append(f"checkpoint {path.name} is damaged ({problem})")
             path.rename(path.with_suffix(".damaged"))
     return None, problems
 
 
-def _read(path: Path, store: Store, own: Collection[str]) -> Snapshot:
+def _read(path: Path, store: Store, own: Collection[str], device: torch.device) -> Snapshot:
     manifest = json.loads(path.read_text())
     loaded: dict[str, dict[str, Tensor]] = {}
     for name, sha256 in manifest["files"].items():
         if _sha256(path.parent / name) != sha256:
             raise ValueError(f"{name} was changed or cut short")
-        loaded[name] = load_file(path.parent / name)
+        there = load_file(path.parent / name)
+        loaded[name] = {key: tensor.to(device) for key, tensor in there.items()}
 
     def tensor(place: list[str]) -> Tensor:
         file, name = place

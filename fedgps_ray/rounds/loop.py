@@ -14,7 +14,7 @@ from fedgps_ray.rounds.pool import NOTHING, Kept, Pool
 from fedgps_ray.rounds.selection import schedule
 from fedgps_ray.rounds.worker import Asked, Job
 from fedgps_ray.spec import TrialSpec
-from fedgps_ray.tensors import all_finite, num_bytes, sha256
+from fedgps_ray.tensors import all_finite, logical, num_bytes, sha256
 from fedgps_ray.training.evaluate import Score
 
 Row = dict[str, Any]
@@ -123,7 +123,7 @@ class _Loop:
         row = {
             "round": turn.round + 1,
             "train_loss": _mean_loss(replies),
-            "weights_sha256": sha256(weights),
+            "weights_sha256": sha256(logical(weights, self.cohort.layout.weights)),
             **{key: asked[key] + sum(c[key] for c in clients) for key in SUMMED},
             "divergence": measured.pop("divergence", None),
             "update_diversity": update_diversity(replies),

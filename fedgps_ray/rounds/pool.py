@@ -8,6 +8,7 @@ from fedgps_ray.methods.base import Memory
 from fedgps_ray.rounds.collect import Sums, collected, take_out
 from fedgps_ray.rounds.worker import Asked, Handle, Job, Worker
 from fedgps_ray.tensors import Params
+from fedgps_ray.training import arithmetic
 from fedgps_ray.training.evaluate import Score
 
 
@@ -44,6 +45,9 @@ class Pool(Protocol):
 
     def revise(self, handle: Handle, change: Callable[[Memory], Memory]) -> Handle:
         """Return a handle of the changed value, or the same one if nothing changed."""
+
+    def devices(self) -> list[dict[str, Any]]:
+        """Say on what kinds of devices it computes, and with which settings."""
 
 
 class InProcess:
@@ -84,3 +88,7 @@ class InProcess:
     def revise(self, handle: Handle, change: Callable[[Memory], Memory]) -> Handle:
         """Return the changed value."""
         return change(handle)
+
+    def devices(self) -> list[dict[str, Any]]:
+        """Return the device of the worker."""
+        return [arithmetic.facts(self.worker.device)]

@@ -32,7 +32,7 @@ def run_trial(
         if (rounds_done := store.ended()) is not None:
             yield Started(rounds_done, [])
             return
-        worker = Worker(prepare(spec, execution.source), execution.server_device)
+        worker = Worker(prepare(spec, execution.source), spec.device)
         yield from run_with_pool(store, execution, worker, InProcess(worker))
 
 
@@ -117,9 +117,8 @@ class _Trial:
             self._end(status)
 
     def _start(self) -> tuple[Snapshot, list[str]]:
-        snapshot, problems = checkpoint.load(
-            self.store.checkpoints, self.pool.store, _packages(self.store.spec.method)
-        )
+        own, device = _packages(self.store.spec.method), self.worker.device
+        snapshot, problems = checkpoint.load(self.store.checkpoints, self.pool.store, own, device)
         if snapshot is not None and self.store.resume_rows(snapshot.rounds_done):
             return snapshot, problems
         if snapshot is not None:
@@ -137,6 +136,7 @@ class _Trial:
             error=None,
             partition_sha256=index_sha256(self.worker.setup.parts),
             moved_samples=self.worker.setup.moved_samples,
+            computed_on=self.pool.devices(),
         )
 
     def _rounds(self, start: Snapshot) -> Iterator[Row]:
@@ -180,7 +180,7 @@ class _Trial:
         params: Params = self.method.global_params(self.last.state)
         layout = self.worker.network.layout
         tensors = views(params.weights, layout.weights) | views(params.buffers, layout.buffers)
-        whole = {name: tensor.clone().cpu() for name, tensor in tensors.items()}
+        whole = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
         files.write(
             self.store.folder / "model.safetensors", lambda beside: save_file(whole, beside)
         )

@@ -32,6 +32,7 @@ from fedgps_ray.models import build, check_takes_tokens, initialise
 from fedgps_ray.rounds.guard import guarded
 from fedgps_ray.spec import TrialSpec
 from fedgps_ray.tensors import Params, all_finite, norm
+from fedgps_ray.training.arithmetic import arithmetic, settle
 from fedgps_ray.training.evaluate import Outputs, Score, Tally, score, tallies
 from fedgps_ray.training.local import Client, Local
 from fedgps_ray.training.network import Network
@@ -108,10 +109,13 @@ class Worker:
         spec = setup.spec
         torch.set_num_threads(spec.threads)
         self.setup, self.spec, self.name = setup, spec, name
-        self.device, self.dtype = torch.device(device), getattr(torch, spec.precision)
-        self.method = guarded(spec.method)
+        self.device, self.method = torch.device(device), guarded(spec.method)
+        settle(self.device, spec.precision, spec.deterministic)
+        self.dtype, cast = arithmetic(spec.precision)
         self.clients = clients_of(setup)
-        self.network = Network(self._model(), self.device, self.dtype)
+        # by the spec: the server of a trial on GPUs is on the CPU, and shares the layout
+        order = spec.device == "cuda"
+        self.network = Network(self._model(), self.device, self.dtype, cast, order)
         self._parts = [torch.from_numpy(part.copy()).to(self.device) for part in setup.parts]
         self._train, self._test = self._examples()
         self._surrogate = self._surrogate_images()
@@ -164,8 +168,9 @@ class Worker:
         data = Batches(self._train, self._parts[client], spec.batch_size, rng("order"), augment)
         surrogate = None
         if self._surrogate is not None:
-            size = spec.surrogate.batch_size
-            surrogate = Surrogate(self._surrogate, size, rng("surrogate"))
+            size, steps = spec.surrogate.batch_size, -(-len(data.index) // spec.batch_size)
+            ahead = 1 if self.device.type == "cpu" else max(1, steps)
+            surrogate = Surrogate(self._surrogate, size, rng("surrogate"), ahead)
         return Local(
             network=self.network,
             client=self.clients[client],

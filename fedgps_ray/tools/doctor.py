@@ -42,7 +42,9 @@ def examine(out: Path, data_dir: Path | None, start_ray: bool) -> Iterator[Findi
     yield from _packages()
     yield _cores()
     yield _memory()
-    yield _gpu()
+    yield (gpu := _gpu())
+    if gpu.verdict == "ok":
+        yield repeats("cuda")
     yield _disk("results", out)
     yield _disk("Ray's temporary files", Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir())))
     yield _open_files()
@@ -116,6 +118,20 @@ def _gpu() -> Finding:
     return Finding(
         "GPU", "none", "note", "everything runs on the CPU: use small models and few rounds"
     )
+
+
+def repeats(device: str) -> Finding:
+    """Check that a few steps give the same bits when they are done twice."""
+    what = "equal bits on the GPU"
+    try:
+        first, second = import_module("fedgps_ray.tools.repeats").hashes(device)
+    except Exception as problem:  # whatever CUDA raises is the finding
+        reason = (str(problem) or repr(problem)).splitlines()[0]
+        return Finding(what, reason, "problem", "update the driver, or use --device cpu")
+    if first == second:
+        return Finding(what, "a few steps done twice")
+    advice = "trials on it cannot be repeated exactly: update driver and PyTorch"
+    return Finding(what, f"{first[:12]}, then {second[:12]}", "problem", advice)
 
 
 def _disk(what: str, folder: Path) -> Finding:

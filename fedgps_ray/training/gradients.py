@@ -21,7 +21,8 @@ def backprop(loss: Loss) -> Gradient:
     """Return the plain gradient of a loss."""
 
     def gradient(local: Local, batch: Batch) -> Tensor:
-        value = loss(local, batch)
+        with local.network.casting():
+            value = loss(local, batch)
         torch.autograd.backward(value)
         local.backward_passes += 1
         return value.detach()

@@ -64,8 +64,16 @@ class Local:
     data: Batches
     surrogate: Surrogate | None = None
     velocity: Tensor | None = None
+    rate: Tensor | None = field(default=None, init=False)  # in place of lr, once one was found
     steps: int = field(default=0, init=False)
     backward_passes: int = field(default=0, init=False)
+
+    def take_rate(self, found: Tensor) -> None:
+        """Use a learning rate that was computed; on a GPU it stays: to read it, we would wait."""
+        if found.device.type == "cpu":
+            self.lr = float(found)
+        else:
+            self.rate = found
 
     def batches(self) -> Iterator[Batch]:
         """Yield shuffled, augmented batches, epoch after epoch."""
@@ -118,17 +126,25 @@ def descend(local: Local) -> None:
     if sgd.weight_decay:
         grads.add_(weights, alpha=sgd.weight_decay)
     if not sgd.momentum:
-        weights.add_(grads, alpha=-local.lr)
+        _go(local, grads)
         return
     if local.velocity is None:
         local.velocity = grads.clone()
     else:
         local.velocity.mul_(sgd.momentum).add_(grads)
     if sgd.nesterov:
-        weights.add_(grads, alpha=-local.lr)
-        weights.add_(local.velocity, alpha=-local.lr * sgd.momentum)
+        _go(local, grads)
+        _go(local, local.velocity, sgd.momentum)
     else:
-        weights.add_(local.velocity, alpha=-local.lr)
+        _go(local, local.velocity)
+
+
+def _go(local: Local, way: Tensor, share: float = 1.0) -> None:
+    """Move the weights against a vector."""
+    if local.rate is None:
+        local.network.weights.add_(way, alpha=-local.lr * share)
+    else:
+        local.network.weights.sub_(way * (local.rate * share))
 
 
 def clip(grads: Tensor, max_norm: float) -> None:

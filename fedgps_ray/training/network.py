@@ -1,8 +1,8 @@
 """A live model whose parameters, gradients and BatchNorm statistics are views into flat vectors."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -13,14 +13,18 @@ from fedgps_ray.models.base import Model
 from fedgps_ray.models.outside import Adapted, followed, root, trained
 from fedgps_ray.models.randomness import seeded
 from fedgps_ray.tensors import Layout, Params, Piece, pieces, views
+from fedgps_ray.training.arithmetic import Arithmetic
 
 
-def layout_of(model: nn.Module) -> Layout:
-    """Return where each parameter that is trained and each statistic will lie."""
+def layout_of(model: nn.Module, channels_last: bool = False) -> Layout:
+    """Return where each parameter that is trained and each statistic will lie, and how."""
     weights = [(name, tuple(p.shape)) for name, p in trained(model)]
     buffers = [(name, tuple(b.shape)) for name, b in followed(model)]
     head = model.split.layer if isinstance(model, Adapted) else "head"
-    return Layout(pieces(weights), pieces(buffers), head)
+    laid = pieces(weights)
+    if channels_last:
+        laid = tuple(piece._replace(channels_last=len(piece.shape) == 4) for piece in laid)
+    return Layout(laid, pieces(buffers), head)
 
 
 class Place(NamedTuple):
@@ -43,9 +47,16 @@ class Place(NamedTuple):
 class Network:
     """A model bound to vectors of weights, gradients and buffers; each change shows in both."""
 
-    def __init__(self, model: Model, device: torch.device, dtype: torch.dtype) -> None:
-        self.model = model
-        self.layout = layout_of(model)
+    def __init__(
+        self,
+        model: Model,
+        device: torch.device,
+        dtype: torch.dtype,
+        cast: torch.dtype | None = None,
+        channels_last: bool = False,
+    ) -> None:
+        self.model, self._arithmetic = model, Arithmetic(dtype, cast)
+        self.layout = layout_of(model, channels_last)
         self.weights = torch.empty(_size(self.layout.weights), device=device, dtype=dtype)
         self.grads = torch.zeros_like(self.weights)
         self.buffers = torch.empty(_size(self.layout.buffers), device=device, dtype=dtype)
@@ -122,21 +133,30 @@ class Network:
     def _all(self) -> list[Iterable[tuple[str, list[Place]]]]:
         return [self._parameters.items(), self._buffers.items()]
 
+    def casting(self) -> AbstractContextManager[None]:
+        """Return the context of the forward pass and the loss: with bf16, PyTorch's autocast."""
+        return self._arithmetic.casting(self.weights.device)
+
     def features(self, x: Tensor) -> Tensor:
         """Return the input of the last linear layer."""
-        return self.model.features(x)
+        return self._computed(self.model.features, x)
 
     def head(self, z: Tensor) -> Tensor:
         """Return the logits of features."""
-        logits: Tensor = self.model.head(z)
-        return logits
+        return self._computed(self.model.head, z)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the logits of inputs."""
         if isinstance(self.model, Adapted):  # it may have no head that is known
-            logits: Tensor = self.model(x)
-            return logits
+            return self._computed(self.model, x)
         return self.head(self.features(x))
+
+    def _computed(self, part: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """Return the output of a part in the type of the weights: sums of it need all digits."""
+        if self._arithmetic.cast is None:
+            return part(x)
+        with self.casting():
+            return part(x).to(self.weights.dtype)
 
     @contextmanager
     def drawing(self, rng: np.random.Generator) -> Iterator[None]:

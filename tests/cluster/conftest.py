@@ -88,9 +88,7 @@ def execution_for(tmp_path):
     numbers = iter(range(1000))
 
     def make(**changes):
-        return ExecutionSpec(
-            **{"out": tmp_path / f"runs-{next(numbers)}", "device": "cpu", **changes}
-        )
+        return ExecutionSpec(**{"out": tmp_path / f"runs-{next(numbers)}", **changes})
 
     return make
 

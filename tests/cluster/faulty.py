@@ -78,6 +78,17 @@ class Raises(Faulty):
         raise RuntimeError("the dog ate the gradient")
 
 
+class FillsGpu(Faulty):
+    def fault(self, client):
+        if self.is_first(client):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+class AlwaysFillsGpu(Faulty):
+    def fault(self, client):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
 class NotANumber(Faulty):
     def spoilt(self, done):
         upload = done.upload._replace(delta=torch.full_like(done.upload.delta, torch.nan))
@@ -161,6 +172,8 @@ KNOWN: dict[str, type[FedAvg]] = {
     "stops_early": StopsEarly,
     "hangs": Hangs,
     "raises": Raises,
+    "fills_gpu": FillsGpu,
+    "always_fills_gpu": AlwaysFillsGpu,
     "not_a_number": NotANumber,
     "waits": Waits,
     "slow": Slow,

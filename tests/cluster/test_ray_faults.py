@@ -93,6 +93,30 @@ def test_client_that_always_dies_ends_the_trial(fault, follow, execution_for):
     assert info["summary"]["rounds_done"] == 1
 
 
+@pytest.mark.parametrize("actors", [2, 5])  # 5: the client loses its own actor
+def test_an_actor_whose_gpu_is_full_is_done_without(
+    actors, fault, on_actors, undisturbed, numbers, dispatchers
+):
+    spec, marker = fault("fills_gpu")
+    assert numbers(on_actors(spec, actors)) == undisturbed()
+    assert marker.exists()
+    assert [seat.is_retired for seat in dispatchers[-1].seats].count(True) == 1
+    assert dispatchers[-1].restarts == 1
+
+
+def test_what_fills_every_gpu_ends_the_trial_and_says_what_to_change(fault, follow, execution_for):
+    spec, _ = fault("always_fills_gpu")
+    execution = execution_for()
+    with pytest.raises(ClientFailed, match="out of GPU memory") as failure:
+        list(follow(spec, actors=2, execution=execution))
+    told = str(failure.value)
+    assert "share is 0.2 of a GPU" in told
+    assert f"a batch has {spec.batch_size} examples" in told
+    assert "--client-gpus" in told
+    assert "Tried to allocate 2.00 GiB" in told
+    assert trial_info(spec, execution)["status"] == "failed"
+
+
 def test_exception_of_a_client_surfaces_at_once(fault, follow, execution_for):
     spec, _ = fault("raises")
     execution = execution_for()

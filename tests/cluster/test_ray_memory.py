@@ -29,7 +29,7 @@ BIG = {
     "sampling_rate": 0.02,
     "rounds": 3,
 }
-TWO = ExecutionSpec(actors=2, client_cpus=1, device="cpu")
+TWO = ExecutionSpec(actors=2, client_cpus=1)
 
 
 @pytest.fixture(scope="module")

@@ -107,21 +107,33 @@ def test_how_many_actors_are_started(actors, clients, per_round, started, shared
 
 @pytest.mark.parametrize(
     ("wanted", "gpu_ids", "device"),
-    [("auto", [], "cpu"), ("cpu", [], "cpu"), ("cpu", [0], "cpu"), ("cuda", [0], "cuda")],
+    [("cpu", [], "cpu"), ("cpu", [0], "cpu"), ("cuda", [0], "cuda"), ("cuda", ["1"], "cuda")],
 )
-def test_device_of_an_actor(wanted, gpu_ids, device):
+def test_device_of_an_actor(wanted, gpu_ids, device, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert device_for(wanted, gpu_ids) == device
 
 
-def test_share_of_a_gpu_means_cuda_where_there_is_one(monkeypatch):
+def test_an_actor_without_a_share_of_a_gpu_has_no_cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert device_for("auto", ["1"]) == "cuda"
-    assert device_for("auto", []) == "cpu"
+    with pytest.raises(UserError, match="given no share of a GPU; add --client-gpus"):
+        device_for("cuda", [])
+
+
+def test_an_actor_knows_its_share(crew):
+    told = [client.call.remote("facts") for client in crew(2).clients]
+    assert [fact["gpu_share"] for fact in ray.get(told)] == [0.2, 0.2]
+
+
+@no_gpu
+def test_a_share_of_gpus_that_are_not_there_is_told_at_once(shared_cluster):
+    with pytest.raises(UserError, match="no node has room for an actor with 3 GPU"):
+        num_actors(share(client_gpus=3.0), 5, 5)
 
 
 @no_gpu
 def test_share_of_a_gpu_that_pytorch_cannot_use_is_told(tiny_spec, follow, execution_for):
-    trial = follow(tiny_spec("fedavg"), actors=1, execution=execution_for(device="auto"))
+    trial = follow(tiny_spec("fedavg", device="cuda"), actors=1, execution=execution_for())
     with pytest.raises(UserError, match="given a share of a GPU, but PyTorch finds none") as error:
         list(trial)
     assert type(error.value) is UserError, "without Ray's traceback around it"

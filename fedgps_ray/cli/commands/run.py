@@ -1,6 +1,7 @@
 """run: Ray starts in the background, if it will be needed, while PyTorch is imported."""
 
 import json
+import shutil
 from pathlib import Path
 
 import fedgps_ray
@@ -25,10 +26,16 @@ def run(options: Run) -> None:
 
 def _will_train(options: Run) -> bool:
     """Guess whether the settings are right and the trial has not ended; wrong costs time only."""
+    if (options.device == "cuda" or options.client_gpus) and not _has_gpu(options):
+        return False
     method = (METHODS_FOLDER / f"{options.method}.py").exists() or _exists(options.method)
     known = method and (options.model in MODELS or _exists(options.model))
     data = options.dataset in DATASETS or _exists(options.dataset)
     return known and data and (options.restart or not _may_have_ended(options))
+
+
+def _has_gpu(options: Run) -> bool:
+    return options.address is not None or shutil.which("nvidia-smi") is not None
 
 
 def _exists(name: str) -> bool:

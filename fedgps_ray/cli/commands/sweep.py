@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from fedgps_ray.api.devices import check_devices, placed
 from fedgps_ray.api.settings import checked_execution
 from fedgps_ray.api.sweeps import Screen
 from fedgps_ray.cli.again import survive
@@ -30,22 +32,33 @@ from fedgps_ray.tools.cost import budget
 
 def sweep(options: Sweep) -> None:
     """Run all trials of an experiment file that have not ended yet."""
-    experiment = load(options.file, options.settings or [])
+    experiment = loaded(options.file, options)
     _launch(_job(experiment, options, str(options.file)), options)
 
 
 def run_paper(options: PaperRun) -> None:
     """Run a table of the paper, as printed or at laptop scale."""
-    experiment = load(path_of(options.name), options.settings or [])
+    experiment = loaded(path_of(options.name), options)
     if options.scale == "small":
         experiment = scaled(experiment, "small", options.dataset, options.rounds)
     _launch(_job(experiment, options, options.name), options)
+
+
+def loaded(file: Path, options: Launch) -> Experiment:
+    """Return the experiment of a file with the settings of options, which win over it."""
+
+    def with_device(device: Mapping[str, Any]) -> Experiment:
+        chosen = [f"{key}={value}" for key, value in device.items()]
+        return load(file, [*chosen, *(options.settings or [])])
+
+    return placed(with_device, options.wanted)
 
 
 def _launch(job: SweepPlan, options: Launch) -> None:
     if options.dry_run:
         _show_plan(job, options.as_json)
     else:
+        check_devices(job.ledger.specs, job.execution)
         _drive(job, options.as_json)
 
 
@@ -68,6 +81,7 @@ def resume_sweep(
     name, search = facts.pop("name"), facts["search"]
     facts.pop("finished")
     stopping = None if search is None else Stopping(**search)
+    check_devices(ledger.specs, execution)
     _drive(SweepPlan(name, ledger, execution, facts, stopping, again=failed), as_json)
 
 

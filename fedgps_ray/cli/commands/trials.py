@@ -9,6 +9,7 @@ from typing import Any
 import typer
 from rich.markup import escape
 
+from fedgps_ray.api.devices import device_settings
 from fedgps_ray.api.progress import ending, follow, opening
 from fedgps_ray.api.running import run_unless_ended
 from fedgps_ray.api.settings import checked_execution
@@ -27,7 +28,8 @@ from fedgps_ray.tools.cost.brief import brief_seconds
 
 def run(options: Run) -> None:
     """Run one trial."""
-    spec, files, chosen = specs.trial(_settings(options), options.settings or [])
+    values = _settings(options) | device_settings(options.wanted)
+    spec, files, chosen = specs.trial(values, options.settings or [])
     execution = checked_execution(out=options.folder, files=files, **options.wanted)
     say(_opening(spec, chosen))
     run_and_show(spec, kept_here(spec, execution), options.restart, options.as_json)
@@ -36,7 +38,7 @@ def run(options: Run) -> None:
 def kept_here(spec: TrialSpec, execution: ExecutionSpec) -> ExecutionSpec:
     """Keep a trial in this process if it would be over before Ray has started."""
     elsewhere = execution.address is not None or execution.client_gpus > 0
-    if execution.actors != "auto" or elsewhere or execution.device == "cuda":
+    if execution.actors != "auto" or elsewhere or spec.device == "cuda":
         return execution
     if not isinstance(spec.model, str) or method_name(spec.method) not in METHODS:
         return execution
