@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from fedgps_ray.api.devices import device_settings
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import resolve
 from fedgps_ray.experiment.suited import suited, suited_noise
@@ -44,8 +45,8 @@ def _plain(value: Any) -> Any:
 def split(given: Mapping[str, Any]) -> tuple[Table, Table]:
     """Return the settings that can change a number, and those that say how and where to run."""
     own = ExecutionSpec.model_fields
-    what = {key: value for key, value in given.items() if key not in own}
-    return what, {key: value for key, value in given.items() if key in own}
+    what = {key: value for key, value in given.items() if key not in (*own, "device")}
+    return what | device_settings(given), {k: value for k, value in given.items() if k in own}
 
 
 class Trial(NamedTuple):

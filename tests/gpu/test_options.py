@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedgps_ray.cli import specs
+from fedgps_ray.api import devices
 from fedgps_ray.cli.commands.run import _will_train
 from fedgps_ray.cli.commands.sweep import loaded
 from fedgps_ray.cli.declared import Run, Sweep
@@ -36,7 +36,7 @@ def no_gpu(monkeypatch):
     ],
 )
 def test_a_share_of_a_gpu_means_cuda_unless_a_device_is_named(options, device):
-    assert specs.device_settings(Run(**options).wanted) == device
+    assert devices.device_settings(Run(**options).wanted) == device
 
 
 @pytest.mark.usefixtures("gpu")
@@ -50,7 +50,7 @@ def test_a_share_of_a_gpu_means_cuda_unless_a_device_is_named(options, device):
     ],
 )
 def test_a_device_that_is_there_is_accepted(device, execution):
-    specs.check_devices([trial_spec(device=device)], execution_spec(**execution))
+    devices.check_devices([trial_spec(device=device)], execution_spec(**execution))
 
 
 @pytest.mark.usefixtures("no_gpu")
@@ -66,25 +66,27 @@ def test_a_device_that_is_there_is_accepted(device, execution):
 )
 def test_a_share_without_a_gpu_and_a_gpu_without_a_share_are_refused(device, execution, told):
     with pytest.raises(UserError, match=told):
-        specs.check_devices([trial_spec(), trial_spec(device=device)], execution_spec(**execution))
+        devices.check_devices(
+            [trial_spec(), trial_spec(device=device)], execution_spec(**execution)
+        )
 
 
 @pytest.mark.usefixtures("no_gpu")
 def test_another_machine_may_have_the_gpu():
     there = execution_spec(client_gpus=0.5, address="10.0.0.1:6379")
-    specs.check_devices([trial_spec(device="cuda")], there)
+    devices.check_devices([trial_spec(device="cuda")], there)
 
 
 def test_a_gpu_that_is_left_idle_is_told_in_one_line(gpu):
-    told = specs.unused_gpu(trial_spec(), execution_spec())
+    told = devices.unused_gpu(trial_spec(), execution_spec())
     assert told == ("this machine has a GPU that is not used (NVIDIA A100): add --client-gpus 0.25")
-    assert specs.unused_gpu(trial_spec(), execution_spec(actors=0)).endswith("add --device cuda")
-    assert specs.unused_gpu(trial_spec(device="cuda"), execution_spec(client_gpus=0.5)) is None
-    assert specs.unused_gpu(trial_spec(), execution_spec(address="10.0.0.1:6379")) is None
+    assert devices.unused_gpu(trial_spec(), execution_spec(actors=0)).endswith("add --device cuda")
+    assert devices.unused_gpu(trial_spec(device="cuda"), execution_spec(client_gpus=0.5)) is None
+    assert devices.unused_gpu(trial_spec(), execution_spec(address="10.0.0.1:6379")) is None
 
 
 def test_nothing_is_told_without_a_gpu(no_gpu):
-    assert specs.unused_gpu(trial_spec(), execution_spec()) is None
+    assert devices.unused_gpu(trial_spec(), execution_spec()) is None
 
 
 @pytest.mark.parametrize("given", [{"device": "cuda"}, {"client_gpus": 0.5}], ids=str)
