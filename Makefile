@@ -21,7 +21,7 @@ demo: $(READY)  ## FedAvg, VHL and FedGPS on the embedded digits, then the repor
 test: $(READY)  ## the tests, in some minutes
 	$(BIN)/python -m pytest -m "not slow"
 
-testall: $(READY)  ## also the slow ones: crashes of actors, servers, processes and nodes on real Ray
+testall: $(READY)  ## also the slow ones: crashes of actors, servers, processes and nodes on real Ray, and chaos
 	$(BIN)/python -m pytest
 
 check: $(READY)  ## lint, types, import rules

@@ -1,6 +1,9 @@
 """Results folders as tidy frames; what cannot be read is left out and listed in attrs."""
 
+import contextlib
+import functools
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +15,16 @@ import pyarrow as pa
 from fedgps_ray.errors import UserError
 from fedgps_ray.identity import canonical
 from fedgps_ray.results import schema
-from fedgps_ray.results.read import columns, joined, listed, read_rows, read_trial
+from fedgps_ray.results.read import (
+    DAMAGED,
+    check,
+    columns,
+    is_sealed,
+    joined,
+    listed,
+    read_rows,
+    read_trial,
+)
 from fedgps_ray.results.summary import summary
 
 NOTHING = summary([])  # of a trial that has not begun
@@ -22,15 +34,44 @@ SHOWN = {  # by the columns of a setting, or by method, scenario and seed
     *("dataset.name", "dataset.file", "method.name"),
     *("partition.kind", "partition.alpha", "partition.classes_per_client"),
 }
-UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, LookupError, AttributeError)
+Stamps = tuple[tuple[str, int, int, int, int], ...]
+UNREADABLE = (pa.ArrowException, *DAMAGED)
 
 
 def trials(*folders: Path) -> pd.DataFrame:
-    """Return one row per trial: id, status, settings, summary and outcome."""
-    read, problems = _each(_trial, _trial_folders(folders))
+    """Return one row per trial: id, status, settings, summary and outcome.
+
+    attrs["problems"] says what was left out and why, attrs["not_sealed"] which trials have no
+    hashes by which changes to their files could be noticed.
+    """
+    places, problems = _sound([*_trial_folders(folders), *_headless(folders)])
+    read, unreadable = _each(_trial, places)
     if not read:
-        raise UserError("\n".join(problems))
-    return _told(pd.DataFrame(_with_variants(read)), problems)
+        raise UserError("\n".join([*problems, *unreadable]))
+    frame = _told(pd.DataFrame(_with_variants(read)), [*problems, *unreadable])
+    frame.attrs["not_sealed"] = [trial.row["trial_id"] for trial in read if not trial.is_sealed]
+    return frame
+
+
+def _sound(places: list[Path]) -> tuple[list[Path], list[str]]:
+    """Return the trials that are as they were written, and the problems with the others."""
+    with ThreadPoolExecutor() as pool:
+        found = list(pool.map(lambda place: _checked(place, _stamps(place)), places))
+    sound = [place for place, problems in zip(places, found, strict=True) if not problems]
+    return sound, [problem for problems in found for problem in problems]
+
+
+@functools.lru_cache(maxsize=100_000)
+def _checked(folder: Path, stamps: Stamps) -> tuple[str, ...]:
+    """Return what is wrong with a trial; found once for all frames, until a file changes."""
+    return tuple(check(folder))
+
+
+def _stamps(folder: Path) -> Stamps:
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        known = [(entry.name, entry.stat()) for entry in entries]
+        return tuple((n, s.st_mtime_ns, s.st_ctime_ns, s.st_size, s.st_ino) for n, s in known)
+    return ()
 
 
 def rounds(*folders: Path) -> pd.DataFrame:
@@ -62,6 +103,7 @@ class _Trial(NamedTuple):
     row: dict[str, Any]
     settings: dict[str, Any]
     neutral: dict[str, Any]
+    is_sealed: bool
 
 
 def _trial(folder: Path) -> _Trial:
@@ -82,7 +124,7 @@ def _trial(folder: Path) -> _Trial:
     }
     settings, given = _flat(info["spec"]), _flat(info["identity"])
     neutral = {name: value for name, value in settings.items() if name not in given}
-    return _Trial(row, settings, neutral)
+    return _Trial(row, settings, neutral, is_sealed(info))
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,10 +176,12 @@ def _model_bytes(path: Path) -> int | None:
 
 def _rows(name: str, columns_: pa.Schema, folders: Iterable[Path]) -> pd.DataFrame:
     """Return the rows that all trials have so far; a trial may have none yet."""
-    paths = [folder / name for folder in _trial_folders(folders)]
-    tables, problems = _each(
+    places, changed = _sound([*_trial_folders(folders), *_headless(folders)])
+    paths = [folder / name for folder in places]
+    tables, unreadable = _each(
         lambda path: read_rows(path, columns_), [path for path in paths if path.exists()]
     )
+    problems = [*changed, *unreadable]
     if problems and not tables:
         raise UserError("\n".join(problems))
     table = joined(tables, columns_)
@@ -202,6 +246,15 @@ def _trials_in(folder: Path) -> list[Path]:
         if trials_there := listed(folder, place):
             return trials_there
     raise UserError(f"no trials in {folder}: expected trials/*/trial.json there")
+
+
+def _headless(folders: Iterable[Path]) -> Iterator[Path]:
+    """Yield folders of trials whose trial.json is gone though they have rows."""
+    for folder in folders:
+        for path in sorted(folder.glob("trials/*/rounds.parquet")):
+            trial = path.parent
+            if not trial.name.startswith(".") and not (trial / "trial.json").exists():
+                yield trial
 
 
 def _progress(folder: Path) -> tuple[bool, int, int]:

@@ -169,7 +169,7 @@ class TrialSpec(BaseModel):
     evaluate_every: Count = 1  # rounds; the last one is always tested
     seed: Seed = 0
     init_seed: Literal["train", "partition"] = "train"
-    threads: Count = 1
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
     precision: Precision = "float32"
     device: Literal["cpu", "cuda"] = "cpu"
     deterministic: bool = True  # False: faster on a GPU, but equal trials may differ

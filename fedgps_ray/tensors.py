@@ -151,11 +151,10 @@ def num_bytes(payload: object) -> int:
 def all_finite(payload: object) -> bool:
     """Say whether no tensor in the payload holds NaN or infinity, reading from its device once.
 
-    Only the smallest and largest numbers are looked at: NaN and infinity come through.
+    Smallest and largest value are looked at: NaN and infinity come through, in one pass.
     """
-    tensors = (leaf for leaf in leaves(payload) if isinstance(leaf, Tensor) and leaf.numel())
-    floats = (tensor for tensor in tensors if tensor.is_floating_point())
-    ends = [end.to(_F64) for tensor in floats for end in torch.aminmax(tensor)]
+    tensors = [leaf for leaf in leaves(payload) if isinstance(leaf, Tensor) and leaf.numel()]
+    ends = [end.to(_F64) for t in tensors if t.is_floating_point() for end in torch.aminmax(t)]
     return not ends or all(map(math.isfinite, torch.stack(ends).tolist()))
 
 

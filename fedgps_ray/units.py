@@ -1,4 +1,17 @@
-"""Formats numbers for people."""
+"""Formats numbers and texts for people."""
+
+import re
+
+# what moves the cursor, changes colours or the direction of writing, or cannot be written at all
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ufeff"
+    "\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    """Return a text that only shows itself in a terminal: control characters become a mark."""
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def percent(value: float | None) -> str:

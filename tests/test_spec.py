@@ -241,7 +241,9 @@ def test_the_official_preset():
 
 
 def test_the_paper_preset():
-    method = trial_spec(method={"name": "fedgps", "preset": "paper"}).method
+    spec = trial_spec(method={"name": "fedgps", "preset": "paper"})
+    method = spec.method
+    assert (method.direction, spec.optimizer.max_norm) == (-1, None)
     assert (method.perturb_norm, method.first_time) == ("global", "global_update")
     assert (method.align_labels, method.proto_source) == ("matched", "final_pass")
     assert (method.w_align, method.w_surrogate_supcon, method.norm_epsilon) == (0.1, 0.0, 0.0)

@@ -53,6 +53,7 @@ def save(drawing: Chart | Figure, folder: Path, name: str) -> Path:
     """Write a chart or figure as PNG and PDF, complete or not at all; return the PNG's path."""
     figure = paint(drawing) if isinstance(drawing, Chart) else drawing
     path = folder / f"{name}.png"
+    folder.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(STYLE):
         files.write(path, partial(_put, figure, "png", {"Software": None}))
         figure.set_layout_engine("none")  # what was laid out for one file holds for the other

@@ -66,6 +66,7 @@ def _write_table(shown: Shown, folder: Path) -> None:
 
 
 def _write(path: Path, content: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     files.write(path, lambda beside: _put(beside, content))
 
 

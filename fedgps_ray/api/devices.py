@@ -1,16 +1,15 @@
-"""Which device trials run on: what options mean, and what is refused before anything starts."""
+"""Which device trials compute on: what options ask for, and whether it is there."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from fedgps_ray.errors import UserError
-from fedgps_ray.experiment import Experiment
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 
 
-def device_settings(wanted: Mapping[str, Any]) -> dict[str, Any]:
+def device_settings(wanted: Mapping[str, Any]) -> dict[str, str]:
     """Return the device that options ask for, as a setting: a share of a GPU means cuda."""
     asked = wanted.get("device", "auto")
     if asked != "auto":
@@ -18,17 +17,7 @@ def device_settings(wanted: Mapping[str, Any]) -> dict[str, Any]:
     return {"device": "cuda"} if wanted.get("client_gpus") else {}
 
 
-def placed(
-    load: Callable[[Mapping[str, Any]], Experiment], wanted: Mapping[str, Any]
-) -> Experiment:
-    """Load an experiment on the device that options, its trials or its share of a GPU name."""
-    experiment = load(device_settings(wanted))
-    implied = device_settings({**experiment.execution, **wanted})
-    named = any("device" in cell.spec.model_fields_set for cell in experiment.cells)
-    return load(implied) if implied and not named else experiment
-
-
-def check_devices(trials: Iterable[TrialSpec], execution: ExecutionSpec) -> None:
+def check_devices(trials: Sequence[TrialSpec], execution: ExecutionSpec) -> None:
     """Refuse a device without a share of it, and a share or a device that is not there."""
     share = execution.client_gpus
     if all(spec.device == "cpu" for spec in trials):

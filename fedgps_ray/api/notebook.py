@@ -6,6 +6,8 @@ from typing import Literal
 
 from rich.console import Console
 
+from fedgps_ray.api.guard import guarded
+
 Progress = Literal["auto"] | bool
 
 
@@ -27,8 +29,9 @@ class _OneLine(io.StringIO):
 
 def console_for(progress: Progress) -> Console:
     """Return where to print progress."""
-    console = Console(stderr=True)
+    console = guarded(Console(stderr=True))
     if progress == "auto" and console.is_jupyter:
-        return Console(file=_OneLine(), force_jupyter=False, force_terminal=False, width=120)
+        one_line = _OneLine()
+        return guarded(Console(file=one_line, force_jupyter=False, force_terminal=False, width=120))
     shown = console.is_terminal if progress == "auto" else progress
     return console if shown else Console(quiet=True)

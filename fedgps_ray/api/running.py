@@ -5,11 +5,12 @@ from contextlib import contextmanager
 
 import torch
 
-from fedgps_ray.api.devices import check_devices, unused_gpu
+from fedgps_ray.api.devices import check_devices
+from fedgps_ray.errors import UserError
 from fedgps_ray.events import Event
 from fedgps_ray.loading import load
 from fedgps_ray.loggers import following
-from fedgps_ray.results.read import Row, read_trial
+from fedgps_ray.results.read import Row, check, read_trial
 from fedgps_ray.results.schema import ENDED
 from fedgps_ray.results.store import TrialStore, spec_of
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
@@ -29,8 +30,6 @@ def run_unless_ended(
     with following(execution.log, execution.out, say, spec.trial_id):
         if known is None:
             check_devices([spec], execution)
-            if idle := unused_gpu(spec, execution):
-                say(idle)
             show(start(spec, execution, restart))
     return known is None
 
@@ -42,6 +41,8 @@ def _known(spec: TrialSpec, execution: ExecutionSpec) -> Row | None:
         return None
     info = read_trial(folder)
     spec_of(folder, info)  # raises an error if these are not its settings
+    if problems := check(folder):
+        raise UserError(f"{'; '.join(problems)}; --restart runs it again")
     return info
 
 

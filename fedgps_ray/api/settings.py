@@ -46,7 +46,7 @@ def split(given: Mapping[str, Any]) -> tuple[Table, Table]:
     """Return the settings that can change a number, and those that say how and where to run."""
     own = ExecutionSpec.model_fields
     what = {key: value for key, value in given.items() if key not in (*own, "device")}
-    return what | device_settings(given), {k: value for k, value in given.items() if k in own}
+    return what | device_settings(given), {key: value for key, value in given.items() if key in own}
 
 
 class Trial(NamedTuple):

@@ -35,8 +35,8 @@ def run(
 ) -> Result:
     """Run one trial and return its result; one that has ended is not run again.
 
-    settings: those of the trial, such as clients=10 or device="cuda", and those of the
-    execution: out, log, actors, address, client_gpus and so on. It runs in this process unless actors
+    settings: those of the trial, such as clients=10 or optimizer={"lr": 0.05}, and those of the
+    execution: out, log, actors, address, device and so on. It runs in this process unless actors
     ("auto" or a number) or the address of a Ray cluster are given.
     rounds: by default, as batch_size, what suits the data set.
     progress: "auto" shows it in a terminal and in a notebook, True and False everywhere or nowhere.

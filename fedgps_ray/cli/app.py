@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from fedgps_ray.api.guard import guarded
 from fedgps_ray.errors import UserError
 from fedgps_ray.loading import load
 
@@ -39,8 +40,8 @@ new = typer.Typer(
     no_args_is_help=True,
     context_settings=HELP,
 )
-out = Console()
-err = Console(stderr=True)
+out = guarded(Console())
+err = guarded(Console(stderr=True))
 
 
 def command(

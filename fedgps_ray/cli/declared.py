@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,7 +10,6 @@ from fedgps_ray.cli.app import app, command, new, paper
 from fedgps_ray.cli.options import (
     MODELS,
     OWN,
-    Address,
     Clients,
     DataDir,
     Dataset,
@@ -21,6 +20,7 @@ from fedgps_ray.cli.options import (
     ResultsFolder,
     Settings,
     Split,
+    Storage,
     check_positive,
     completing,
 )
@@ -31,9 +31,11 @@ from fedgps_ray.titles import TITLES
 SCALES = ("full", "small")
 METHODS = tuple(TITLES)  # of the package
 TABLES = ("rounds", "clients", "trials", "partitions")
-MethodNames = Annotated[
-    list[str] | None,
-    typer.Argument(help=f"Methods; default: all; {OWN}.", autocompletion=completing(METHODS)),
+TrustCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-code", help="Run the code that is kept in the folder, if yours is not the same."
+    ),
 ]
 TableName = Annotated[str, typer.Argument(help="A name of `fedgps-ray paper list`.")]
 
@@ -92,8 +94,11 @@ class Run(Execution, Split):
 
 @command("resume", "resume:resume", "resume runs/default")
 @dataclass(frozen=True, kw_only=True)
-class Resume:
-    """Continue a sweep, or every trial of a folder that was interrupted or failed."""
+class Resume(Execution):
+    """Continue a sweep, or every trial of a folder that was interrupted or failed.
+
+    Where it runs and where it reads and stores data is said here: a folder may come from anybody.
+    """
 
     folder: Annotated[
         Path,
@@ -102,18 +107,18 @@ class Resume:
     failed: Annotated[
         bool, typer.Option("--failed", help="Of a sweep: also run again what failed.")
     ] = False
-    trust_code: Annotated[
-        bool,
-        typer.Option(
-            "--trust-code",
-            help="Run the code that is kept in the folder, if yours is not the same.",
-        ),
-    ] = False
-    address: Address = None
+    trust_code: TrustCode = False
+    storage: Storage = None
     as_json: Json = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_folder(self.folder)
+
+    @property
+    def wanted(self) -> dict[str, Any]:
+        """Return what was asked for, as settings of an ExecutionSpec."""
+        return super().wanted | ({} if self.storage is None else {"storage": self.storage})
 
 
 @command("partition", "partition:partition", "partition --dataset digits --clients 10 --alpha 0.1")
@@ -168,6 +173,10 @@ class Status:
     folder: ResultsFolder
     timing: Annotated[
         bool, typer.Option("--timing", help="Also how much of the time was training.")
+    ] = False
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Compare every file with its hash; exit 1 if one differs."),
     ] = False
     as_json: Json = False
 
@@ -358,13 +367,34 @@ class Doctor:
 @command("verify", "verify:verify", "verify fedgps scaffold")
 @dataclass(frozen=True, kw_only=True)
 class Verify:
-    """Check here that the methods compute what they should, and that your own keep the laws."""
+    """Check here that the methods compute what they should, and that your own keep the laws.
 
-    names: MethodNames = None
+    With the folder of a run or sweep: train its finished trials again and compare every hash.
+    """
+
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help=f"Methods, or one results folder; default: all; {OWN}.",
+            autocompletion=completing(METHODS),
+        ),
+    ] = None
     ray: Annotated[
         bool, typer.Option("--ray", help="Of your own methods: also compare with real actors.")
     ] = False
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Of a folder: the first rounds to train again.")
+    ] = None
+    full: Annotated[
+        bool, typer.Option("--full", help="Of a folder: all rounds, however long they take.")
+    ] = False
+    trust_code: TrustCode = False
+    data_dir: DataDir = None
     as_json: Json = False
+
+    def __post_init__(self) -> None:
+        if self.rounds is not None and self.full:
+            raise UserError("--rounds and --full: use one of them")
 
 
 @command("bench", "bench:bench", "bench W1 W2 --repeats 5")

@@ -65,6 +65,14 @@ Address = Annotated[
         help="Join a Ray cluster: auto, HOST:PORT, ray://HOST:PORT. Default: start one.",
         rich_help_panel=WHERE,
         callback=use_token,
+        envvar="FEDGPS_RAY_ADDRESS",
+    ),
+]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        help="Of a sweep: keep results at this URI (s3://, gs://, file://); the folder is a copy.",
+        rich_help_panel=WHERE,
     ),
 ]
 ResultsFolder = Annotated[Path, typer.Argument(help="The folder of a run or a sweep.")]
@@ -207,10 +215,7 @@ class Launch(Execution):
             help="Copy finished trials from this folder instead of running them; may be repeated.",
         ),
     ] = None
-    storage: Annotated[
-        str | None,
-        typer.Option(help="Keep results at this URI (s3://, gs://, file://); --out is a copy."),
-    ] = None
+    storage: Storage = None
     max_concurrent: Annotated[
         int | None, typer.Option(min=1, help="Most trials at the same time; default: what fits.")
     ] = None

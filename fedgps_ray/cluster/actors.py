@@ -113,10 +113,10 @@ class _Call:
             if isinstance(job, EvaluationJob):
                 return self.worker.tallies(self._open(job.params).value, job.numbers)
             return self._answer(job)
-        except UserError:  # says by itself what is wrong, and where
-            raise
         except torch.OutOfMemoryError as problem:
             raise out_of_memory(self.worker.spec, problem) from None
+        except UserError:  # says by itself what is wrong, and where
+            raise
         except Exception as problem:  # whatever a method raises has to name its client
             if is_loss(problem):
                 raise

@@ -124,6 +124,7 @@ def start(address: str | None) -> None:
         ray.init("local", include_dashboard=False, num_cpus=os.cpu_count(), **quiet)
         _REAPERS.append(Reaper(session_folder(), POLICY.left_over_seconds))
         _guard_token()
+        _guard_session()
         return
     _knock(address)
     _guard_token()
@@ -189,6 +190,13 @@ def _guard_token() -> None:
         for path in (folder, token):
             if path.exists() and path.stat().st_mode & 0o077:
                 path.chmod(path.stat().st_mode & 0o700)
+
+
+def _guard_session() -> None:
+    """Let nobody else look into the folder with Ray's logs and sockets, which Ray leaves open."""
+    node: Any = ray._private.worker._global_node
+    with contextlib.suppress(OSError, AttributeError):
+        Path(node.get_session_dir_path()).chmod(0o700)
 
 
 def num_actors(execution: "ExecutionSpec", clients: int, per_round: int) -> int:

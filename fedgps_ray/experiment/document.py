@@ -8,7 +8,14 @@ from typing import Any, NamedTuple
 from fedgps_ray.data import datasets
 from fedgps_ray.errors import UserError, nearest, unknown
 from fedgps_ray.experiment.search import Search, parse_search
-from fedgps_ray.experiment.tables import Table, flat, merged, parse_setting
+from fedgps_ray.experiment.tables import (
+    TOO_DEEP,
+    Table,
+    flat,
+    is_too_deep,
+    merged,
+    parse_setting,
+)
 from fedgps_ray.methods import METHODS
 from fedgps_ray.references import is_reference, published
 from fedgps_ray.spec import execution_spec
@@ -69,7 +76,7 @@ def checked(content: Table, path: Path, settings: Mapping[str, Any]) -> Document
 
 def _parsed(path: Path) -> Table:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         there = sorted(file.name for file in path.parent.glob("*.toml"))
         listed = ", ".join(there) or "none"
@@ -79,8 +86,13 @@ def _parsed(path: Path) -> Table:
         raise UserError(f"cannot read {path}: {problem.strerror}") from None
     except UnicodeDecodeError:
         raise UserError("not a text file: expected TOML in UTF-8") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as problem:
+    except tomllib.TOMLDecodeError as problem:
         raise UserError(f"not valid TOML: {problem}") from None
+    except RecursionError:
+        raise UserError(TOO_DEEP) from None
+    if is_too_deep(content):
+        raise UserError(TOO_DEEP)
+    return content
 
 
 def _from_here(key: str, value: Any) -> Any:

@@ -13,6 +13,7 @@ SCHEDULERS = ("asha", "median", "none")
 METRICS = ("accuracy", "loss")
 DEFAULTS: Table = {"samples": 20, "seed": 0, "scheduler": "asha", "metric": "accuracy"}
 DIGITS = 4  # significant ones of a drawn number
+MOST_SAMPLES = 20_000
 LARGEST = 2**53  # up to here floats are exact
 
 
@@ -78,6 +79,8 @@ def parse_search(table: Settings) -> Search:
             raise UserError(
                 f"search.{key}: must be a whole number from {lowest}, got {given[key]!r}"
             )
+    if given["samples"] > MOST_SAMPLES:
+        raise UserError(f"search.samples: at most {MOST_SAMPLES:,}, got {given['samples']:,}")
     for key, names in (("scheduler", SCHEDULERS), ("metric", METRICS)):
         if given[key] not in names:
             raise unknown(f"search.{key}", str(given[key]), names)

@@ -10,6 +10,9 @@ from fedgps_ray.identity import SELECTORS, Settings
 
 Table = dict[str, Any]
 
+DEEPEST = 20  # levels of tables and lists
+TOO_DEEP = f"nested too deeply: at most {DEEPEST} levels"
+
 
 def is_whole(key: str, value: Settings) -> bool:
     """Say whether a table has a name or kind of its own, and so replaces the one before it."""
@@ -68,6 +71,27 @@ def parse_setting(setting: str) -> tuple[str, Any]:
     if not equals or not all(key.strip().split(".")):
         raise UserError(f"--set {setting}: expected KEY=VALUE, such as --set method.rho=0.3")
     try:
-        return key.strip(), json.loads(text)
+        found = key.strip(), json.loads(text)
     except json.JSONDecodeError:
-        return key.strip(), text
+        found = key.strip(), text
+    except RecursionError:
+        raise UserError(f"--set {key}: {TOO_DEEP}") from None
+    if key.count(".") >= DEEPEST or is_too_deep(found[1]):
+        raise UserError(f"--set {key[:60]}: {TOO_DEEP}")
+    return found
+
+
+def is_too_deep(value: Any) -> bool:
+    """Say whether a value is nested deeper than any setting."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [inner for outer in level for inner in _inside(outer)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, Mapping):
+        return list(value.values())
+    return value if isinstance(value, list) else []

@@ -15,7 +15,7 @@ from fedgps_ray.loggers.csv_files import CsvFiles
 from fedgps_ray.loggers.ml_flow import MlFlow
 from fedgps_ray.loggers.tensorboard import TensorBoard
 from fedgps_ray.loggers.weights_and_biases import WeightsAndBiases
-from fedgps_ray.results import schema
+from fedgps_ray.results import files, schema
 from fedgps_ray.results.read import UNREADABLE, Row, read_rows, read_trial, trial_folders
 
 SECONDS = 2.0
@@ -34,6 +34,7 @@ class Follower:
     """Copies new rounds of a results folder, or of one trial in it, to loggers."""
 
     def __init__(self, names: Sequence[str], root: Path, say: Say, trial_id: str | None) -> None:
+        _refuse_links(root / "logs")
         self.loggers = {name: _made(name, root) for name in names}
         self.folder = root if trial_id is None else root / "trials" / trial_id
         self.say = say
@@ -85,6 +86,13 @@ class Follower:
                 logger.close()
             except Exception as problem:  # of whatever kind: a logger must not end a trial
                 self._drop(name, problem)
+
+
+def _refuse_links(logs: Path) -> None:
+    """Refuse logs that would be written elsewhere: a stranger may have put links there."""
+    for path in (logs, *logs.rglob("*")):
+        if logs / "wandb" not in path.parents:  # which makes links of its own
+            files.refuse_link(path)
 
 
 def _made(name: str, root: Path) -> Logger:

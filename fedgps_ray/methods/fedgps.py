@@ -20,7 +20,14 @@ from fedgps_ray.methods.averages import averages, by_shares
 from fedgps_ray.methods.base import STRICT, About, Ask, Cohort, Presets, Reply, Turn, Work
 from fedgps_ray.methods.fedavg import Averaging
 from fedgps_ray.tensors import Params, Update, moved, norm, step, sum_of_norms
-from fedgps_ray.training.gradients import Loss, backprop, cross_entropy, shifted
+from fedgps_ray.training.gradients import (
+    Loss,
+    ahead_sizes,
+    backprop,
+    cross_entropy,
+    real_statistics,
+    shifted,
+)
 from fedgps_ray.training.local import Gradient, Local, NotNegative, Positive, Sgd, train
 from fedgps_ray.training.losses import supervised_contrast
 
@@ -142,6 +149,7 @@ class FedGPSWith(Averaging[State, Message, Upload, RememberedT]):
         },
         "paper": {
             "method": {
+                "direction": -1,  # Definition 4.2; the table of messages has plus
                 "perturb_norm": "global",
                 "norm_epsilon": 0.0,
                 "first_time": "global_update",
@@ -150,6 +158,7 @@ class FedGPSWith(Averaging[State, Message, Upload, RememberedT]):
                 "w_surrogate_supcon": 0.0,
                 "proto_source": "final_pass",
             },
+            "optimizer": {"max_norm": None},
         },
     }
 
@@ -166,8 +175,10 @@ class FedGPSWith(Averaging[State, Message, Upload, RememberedT]):
     w_proto: NotNegative = 0.1
     proto_source: Literal["last_epoch_batches", "final_pass"] = "last_epoch_batches"
     single_sample_weight: Literal["count", "feature_dim"] = "count"
+    bn_statistics: Literal["joint", "real"] = "joint"
     # path: where the gradient is taken
     rho: NotNegative = 0.5
+    rho_relative: NotNegative | None = None  # |e| / |weights|, in place of rho and perturb_norm
     direction: Literal[1, -1] = 1
     perturb_norm: Literal["sum", "global"] = "sum"
     norm_epsilon: float = Field(default=1e-7, ge=-1e-6, le=1e-3)
@@ -192,7 +203,7 @@ class FedGPSWith(Averaging[State, Message, Upload, RememberedT]):
 
     def send(self, state: State, turn: Turn) -> Sequence[Message]:
         """Send the model, the last mean update and the prototypes."""
-        update = state.update if self.rho else None
+        update = state.update if self.looks_ahead else None
         message = Message(state.params, update, state.prototypes, self._total(turn))
         return [message] * len(turn.clients)
 
@@ -201,11 +212,13 @@ class FedGPSWith(Averaging[State, Message, Upload, RememberedT]):
     ) -> Work[Upload, RememberedT]:
         """Train at weights shifted along the others' update; return the update and class means."""
         seen: list[ClassSums] = []
-        gradient = self.ahead(local, message, memory, backprop(self.loss(message, seen)))
-        done = train(local, message.params, gradient)
+        shift = self.shift(local, message, memory)
+        gradient = self.gradient_of(self.loss(message, seen))
+        done = train(local, message.params, gradient if shift is None else shifted(gradient, shift))
         update = moved(message.params, done.params)
         upload = Upload(*update, *self.class_means(local, seen))
-        return Work(upload, self.remember(local, message, update), done.loss)
+        sizes = ahead_sizes(shift, message.params.weights, update.delta)
+        return Work(upload, self.remember(local, message, update), done.loss, sizes)
 
     @averages(by_shares)
     def merge(self, state: State, replies: Sequence[Reply[Upload]]) -> State:
@@ -217,6 +230,11 @@ class FedGPSWith(Averaging[State, Message, Upload, RememberedT]):
         )
 
     # --- goal -----------------------------------------------------------------------------------
+
+    def gradient_of(self, loss: Loss) -> Gradient:
+        """Return the gradient of a loss; it also decides what BatchNorm's statistics follow."""
+        separate = self.goal and self.bn_statistics == "real"
+        return real_statistics(backprop(loss)) if separate else backprop(loss)
 
     def loss(self, message: Message, seen: list[ClassSums]) -> Loss:
         """Return the local objective; surrogate features of the last epoch are added up in seen."""
@@ -279,19 +297,27 @@ class FedGPSWith(Averaging[State, Message, Upload, RememberedT]):
 
     # --- path -----------------------------------------------------------------------------------
 
-    def ahead(
-        self, local: Local, message: Message, memory: RememberedT | None, gradient: Gradient
-    ) -> Gradient:
-        """Take the gradient at weights + rho * direction of the others, if there is one."""
-        others = self.others(local, message, memory) if self.rho else None
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether gradients are taken at other weights."""
+        return bool(self.rho if self.rho_relative is None else self.rho_relative)
+
+    def shift(self, local: Local, message: Message, memory: RememberedT | None) -> Tensor | None:
+        """Return e, the way from the weights to where the gradient is taken; None: nowhere else."""
+        others = self.others(local, message, memory) if self.looks_ahead else None
         if others is None:
-            return gradient
-        layout = local.network.layout.weights
-        size = sum_of_norms(others, layout) if self.perturb_norm == "sum" else norm(others)
+            return None
+        layout, whole = local.network.layout.weights, self.rho_relative is not None
+        summed = self.perturb_norm == "sum" and not whole
+        size = sum_of_norms(others, layout) if summed else norm(others)
         if size == 0:
-            return gradient
-        scale = self.direction * self.rho / (size + self.norm_epsilon)
-        return shifted(gradient, others * scale)
+            return None
+        length = self.length(message.params.weights)
+        return others * (self.direction * length / (size + self.norm_epsilon))
+
+    def length(self, weights: Tensor) -> float:
+        """Return rho, or the length that is the given share of the weights' norm."""
+        return self.rho if self.rho_relative is None else self.rho_relative * norm(weights)
 
     @abstractmethod
     def others(self, local: Local, message: Message, memory: RememberedT | None) -> Tensor | None:
@@ -305,7 +331,7 @@ class FedGPSWith(Averaging[State, Message, Upload, RememberedT]):
         """Return the client's update with its round and its share."""
         share = self.shares([local.client])[0] / message.total
         model = local.network.params() if self.divergence_every else None
-        return Memory(local.round, share, update.delta if self.rho else None, model)
+        return Memory(local.round, share, update.delta if self.looks_ahead else None, model)
 
     def _total(self, turn: Turn) -> float:
         return sum(self.shares(turn.clients))

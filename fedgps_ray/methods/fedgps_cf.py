@@ -38,7 +38,10 @@ class FedGPSCF(FedGPSWith[Memory]):
     presets: ClassVar[Presets] = {
         **FedGPSWith.presets,
         # a newcomer has received no earlier model, so it cannot tell the others' update
-        "paper": {"method": {**FedGPSWith.presets["paper"]["method"], "first_time": "none"}},
+        "paper": {
+            **FedGPSWith.presets["paper"],
+            "method": {**FedGPSWith.presets["paper"]["method"], "first_time": "none"},
+        },
     }
 
     cf_remove_own: Literal["adjacent", "always"] = "adjacent"

@@ -13,8 +13,8 @@ from torch import Tensor
 from fedgps_ray.methods.averages import Shares, averages, by_shares, mean_of
 from fedgps_ray.methods.base import STRICT, About, Cohort, Reply, Turn, Work
 from fedgps_ray.methods.fedavg import Averaging
-from fedgps_ray.tensors import Params, moved, norm, step
-from fedgps_ray.training.gradients import backprop, cross_entropy, plus, shifted
+from fedgps_ray.tensors import Params, moved, norm, step, sum_of_norms
+from fedgps_ray.training.gradients import ahead_sizes, backprop, cross_entropy, plus, shifted
 from fedgps_ray.training.local import Client, Gradient, Local, NotNegative, Positive, Sgd, train
 
 
@@ -84,6 +84,9 @@ class FedLESAM(Averaging[State, Message, Upload, Memory]):
     # The paper's perturbation starts from the model a client last received itself; the authors'
     # code sends everyone the last update of the server, which costs another M down.
     reference: Literal["own", "last_update"] = "own"
+    # The paper divides by one norm of the whole difference; the authors' optimizers, from which
+    # FedGPS's own derives, by the sum of the tensors' norms, which makes the shift shorter.
+    perturb_norm: Literal["global", "sum"] = "global"
 
     def init(self, params: Params, cohort: Cohort) -> State:
         """Start with a control of zero."""
@@ -99,8 +102,9 @@ class FedLESAM(Averaging[State, Message, Upload, Memory]):
         """Train on corrected gradients taken at other weights; update the client's control."""
         start = message.params.weights
         memory = memory or Memory(None, torch.zeros_like(start))
-        gradient = self.uphill(backprop(cross_entropy), message, memory)
-        done = train(local, message.params, self.corrected(gradient, message, memory))
+        shift, gradient = self.shift(local, message, memory), backprop(cross_entropy)
+        taken = gradient if shift is None else shifted(gradient, shift)
+        done = train(local, message.params, self.corrected(taken, message, memory))
         update = moved(message.params, done.params)
         control = change = None
         if self.variant == "D":
@@ -109,15 +113,17 @@ class FedLESAM(Averaging[State, Message, Upload, Memory]):
             change = control_change(required(message.control), update.delta, local)
             control = required(memory.control) + change
         received = start if self.reference == "own" else None
-        return Work(Upload(*update, change), Memory(received, control), done.loss)
+        sizes = ahead_sizes(shift, start, update.delta)
+        return Work(Upload(*update, change), Memory(received, control), done.loss, sizes)
 
-    def uphill(self, gradient: Gradient, message: Message, memory: Memory) -> Gradient:
-        """Take the gradient at weights + rho (old - new) / |old - new|, if there is an old one."""
+    def shift(self, local: Local, message: Message, memory: Memory) -> Tensor | None:
+        """Return rho (old - new) / |old - new|, if there is an old model."""
         old = memory.received if self.reference == "own" else message.previous
         if old is None:
-            return gradient
-        back = old - message.params.weights
-        return shifted(gradient, back * (self.rho / (norm(back) + 1e-7)))
+            return None
+        back, layout = old - message.params.weights, local.network.layout.weights
+        size = sum_of_norms(back, layout) if self.perturb_norm == "sum" else norm(back)
+        return back * (self.rho / (size + 1e-7))
 
     def corrected(self, gradient: Gradient, message: Message, memory: Memory) -> Gradient:
         """Add lambda (c - c_k) for S, lambda (w - start + h_k) for D."""

@@ -1,6 +1,6 @@
 """VHL (Tang et al., 2022): clients also learn shared noise images and align features to them."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ from torch import Tensor
 from fedgps_ray.data.batches import Batch
 from fedgps_ray.methods.base import STRICT, About
 from fedgps_ray.methods.fedavg import FedAvg, Message
-from fedgps_ray.training.gradients import backprop
+from fedgps_ray.training.gradients import backprop, real_statistics
 from fedgps_ray.training.local import Gradient, Local, NotNegative, Positive
 from fedgps_ray.training.losses import supervised_contrast
 
@@ -36,6 +36,7 @@ class VHL(FedAvg):
     w_surrogate_supcon: NotNegative = 0.1
     temperature: Positive = 0.07
     align_epochs: int = Field(default=5, ge=0)  # later local epochs do not align
+    bn_statistics: Literal["joint", "real"] = "joint"
 
     @property
     def needs_surrogate(self) -> bool:
@@ -48,7 +49,8 @@ class VHL(FedAvg):
 
     def gradient(self, local: Local, message: Message, memory: None) -> Gradient:
         """Return the gradient of the joint loss."""
-        return backprop(self.loss)
+        joint = backprop(self.loss)
+        return real_statistics(joint) if self.bn_statistics == "real" else joint
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         """Return real and noise cross-entropy, and the alignment in the first epochs."""

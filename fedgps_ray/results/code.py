@@ -21,7 +21,15 @@ def keep(folder: Path, code: Iterable[Found]) -> None:
         own = _place(folder, found.code)
         for path, text in found.sources.items():
             if not (own / path).exists():
+                _make(folder, (own / path).parent)
                 files.write(own / path, lambda beside, text=text: _put(beside, text))  # type: ignore[misc]
+
+
+def _make(folder: Path, wanted: Path) -> None:
+    """Make a folder inside a results folder, with those on the way to it, none of them a link."""
+    for name in reversed(wanted.relative_to(folder).parents[:-1]):
+        files.folder(folder / name)
+    files.folder(wanted)
 
 
 def _put(path: Path, text: str) -> None:

@@ -1,11 +1,15 @@
-"""Files that are complete or absent: written beside, flushed to disk, renamed."""
+"""Files that are complete or absent: written beside, flushed, renamed; no link is followed."""
 
 import contextlib
+import errno
 import fcntl
+import hashlib
 import json
 import os
+import stat
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -13,26 +17,51 @@ from typing import Any, TextIO
 from safetensors import SafetensorError
 
 from fedgps_ray.errors import UserError
+from fedgps_ray.identity import canonical
 
 _MASK = os.umask(0)  # there is no way to only look at it
 os.umask(_MASK)
 
+SEAL = "sha256"  # the key under which a JSON file has the hash of all its other content
 
-def write(path: Path, fill: Callable[[Path], None]) -> None:
-    """Let fill write a temporary file, then put it in place in one step."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+
+def write(path: Path, fill: Callable[[Path], None], durable: bool = True) -> None:
+    """Let fill write a temporary file, then put it in place in one step.
+
+    durable: survives a power cut, which takes some milliseconds.
+    """
+    beside = _beside(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         fill(beside)
         beside.chmod(0o666 & ~_MASK)  # some writers choose a mode of their own
-        _flush(beside)
+        if durable:
+            _flush(beside)
         beside.replace(path)
-        _flush(path.parent)
+        if durable:
+            _flush(path.parent)
     except (OSError, SafetensorError) as problem:  # what was there before is still whole
-        raise UserError(f"cannot write {path}: {problem}") from None
+        raise _cannot(path, problem) from None
     finally:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
+
+
+def _beside(path: Path) -> Path:
+    """Return a new empty file next to a path: made here, so it is no link to somewhere else."""
+    try:
+        handle, name = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
+    except OSError as problem:
+        raise _cannot(path, problem) from None
+    os.close(handle)
+    return Path(name)
+
+
+def _cannot(path: Path, problem: Exception) -> UserError:
+    if isinstance(problem, FileNotFoundError) and not path.parent.is_dir():
+        return UserError(
+            f"cannot write {path}: its folder was deleted or moved while it was in use"
+        )
+    return UserError(f"cannot write {path}: {problem}")
 
 
 def _flush(path: Path) -> None:
@@ -43,26 +72,101 @@ def _flush(path: Path) -> None:
         os.close(handle)
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON that people can read."""
-    write(path, lambda beside: _dump(beside, content))
+# --- folders --------------------------------------------------------------------------------------
 
 
-def _dump(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n")
+def folder(path: Path) -> Path:
+    """Make a folder inside a results folder unless it is there; refuse a link to somewhere else."""
+    refuse_link(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        reason = f"{problem.strerror}: {problem.filename}"
+        raise UserError(f"cannot write to {path} ({reason}); use another --out") from None
+    return path
+
+
+def refuse_link(path: Path) -> None:
+    """Raise an error if a path is a symbolic link: it may lead out of the results folder."""
+    if path.is_symlink():
+        raise UserError(
+            f"{path} is a symbolic link, which is not followed here: it may lead out of the"
+            " results folder; remove it"
+        )
+
+
+# --- JSON -----------------------------------------------------------------------------------------
+
+
+def write_json(path: Path, content: Mapping[str, Any], durable: bool = True) -> None:
+    """Write JSON sealed with a hash of its content; if durable, laid out for people to read."""
+    plain = json.loads(json.dumps({**content, SEAL: None}))  # as it will be read again
+    text = json.dumps({**plain, SEAL: _seal(plain)}, indent=2 if durable else None) + "\n"
+
+    def fill(beside: Path) -> None:
+        beside.write_text(text)
+
+    write(path, fill, durable)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return a JSON file's content with its seal; raise ValueError if it was changed."""
+    text = read_text(path)
+    try:
+        content = json.loads(text)
+        if not isinstance(content, dict):
+            raise ValueError(f"it holds a {type(content).__name__}, expected an object")
+        if "\\u" in text:
+            _check_text(content)
+        if SEAL in content and content[SEAL] != _seal(content):
+            raise ValueError("its content does not match its sha256: it was changed or damaged")
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return content
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file, not of a device or a pipe, which may never end."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with open(handle, encoding="utf-8") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise ValueError("it is not a file")
+        return file.read()
+
+
+def _seal(content: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in content.items() if key != SEAL}
+    return hashlib.sha256(canonical(rest).encode()).hexdigest()
+
+
+def _check_text(content: Any) -> None:
+    """Refuse halves of characters, which JSON can express and no file or terminal can take."""
+    try:
+        json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("it holds text that is not valid Unicode") from None
+
+
+def sha256(path: Path) -> str:
+    """Return the hash of a file's content."""
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+# --- locks ----------------------------------------------------------------------------------------
 
 
 @contextmanager
-def lock(folder: Path, patience: float = 0.0) -> Iterator[None]:
+def lock(place: Path, patience: float = 0.0) -> Iterator[None]:
     """Lock a folder for this process; the system releases it when the process ends.
 
     patience: how many seconds to wait for another process to release it.
     """
     deadline = time.monotonic() + patience
-    with _lock_file(folder) as held:
+    with _lock_file(place) as held:
         while not _taken(held):
             if time.monotonic() >= deadline:
-                raise UserError(f"{folder} is in use by another process; wait for it to end")
+                raise UserError(f"{place} is in use by another process; wait for it to end")
             time.sleep(0.2)
         yield
 
@@ -75,22 +179,36 @@ def _taken(file: TextIO) -> bool:
     return True
 
 
-def is_locked(folder: Path) -> bool:
+def is_locked(place: Path) -> bool:
     """Say whether a process has locked a folder."""
     try:
-        with (folder / ".lock").open() as held:
+        with open(_opened(place / ".lock", os.O_RDONLY)) as held:
             fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:
+    except (OSError, UserError):
         return False
     return False
 
 
-def _lock_file(folder: Path) -> TextIO:
+def _lock_file(place: Path) -> TextIO:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return (folder / ".lock").open("w")
+        place.mkdir(parents=True, exist_ok=True)
+        return open(_opened(place / ".lock", os.O_RDWR | os.O_CREAT), "r+")
     except OSError as problem:
         reason = f"{problem.strerror}: {problem.filename}"
-        raise UserError(f"cannot write to {folder} ({reason}); use another --out") from None
+        raise UserError(f"cannot write to {place} ({reason}); use another --out") from None
+
+
+def _opened(path: Path, flags: int) -> int:
+    """Open a lock without changing it, following no link and waiting for no pipe."""
+    try:
+        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as problem:
+        if problem.errno == errno.ELOOP:
+            refuse_link(path)
+        raise
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise UserError(f"{path} is not a file; remove it")

@@ -1,22 +1,30 @@
 """Reading results folders, of this layout or an older one, without PyTorch and Ray."""
 
+import contextlib
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fedgps_ray import identity
 from fedgps_ray.errors import UserError
-from fedgps_ray.results.schema import LAYOUT_VERSION
+from fedgps_ray.results import files, tables
+from fedgps_ray.results.schema import DONE, LAYOUT_VERSION, STATUSES
+from fedgps_ray.units import printable
 
 Row = dict[str, Any]
 
 NEEDED = ("schema_version", "status", "spec", "execution")
 MOVE = "move the folder away, or use another --out"
 UNREADABLE = (pa.ArrowException, OSError)  # which of them depends on where a file is damaged
+DAMAGED = (ValueError, TypeError, LookupError, AttributeError, OSError, RecursionError)
+HASH = re.compile(r"[0-9a-f]{64}")
+LONGEST = 300  # characters of an error message that come from a file
+QUICK_BYTES = 8 * 2**20  # of a file that is hashed every time, not only when asked for
+SEALED = ("rounds.parquet", "clients.parquet", "partition.parquet", "model.safetensors")
 
 
 class NewerLayout(UserError):
@@ -27,24 +35,94 @@ class NewerLayout(UserError):
 
 
 def read_trial(folder: Path) -> Row:
-    """Return trial.json of a trial's folder, checked against the folder's name."""
+    """Return trial.json of a trial's folder, checked against its seal and the folder's name."""
     path = folder / "trial.json"
     try:
-        info: Row = json.loads(path.read_text())
-        missing = [key for key in NEEDED if key not in info]
+        info = files.read_json(path)
+        _check_keys(path, info)
+        if info["schema_version"] == 1:  # the id was a hash of all settings
+            info |= {"identity_version": 1, "identity": info["spec"]}
+        _check_id(folder, info)
+        _check_types(folder, info)
+    except UserError:
+        raise
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{folder} is not a trial's folder: it has no trial.json") from None
-    except (ValueError, TypeError) as problem:
-        raise UserError(f"{path} is damaged ({problem}); {MOVE}") from None
+    except DAMAGED as problem:
+        raise UserError(f"{path} is damaged ({_told(problem)}); {MOVE}") from None
+    return info
+
+
+def _told(problem: Exception) -> str:
+    return printable(str(problem) or type(problem).__name__)[:LONGEST]
+
+
+def _check_keys(path: Path, info: Row) -> None:
+    missing = [key for key in NEEDED if key not in info]
     if missing:
         raise UserError(f"{path} is damaged (it lacks {', '.join(missing)}); {MOVE}")
     if not isinstance(info["spec"], dict):
-        raise UserError(f"{path} is damaged (spec is {info['spec']!r}); {MOVE}")
+        raise ValueError(f"spec is {info['spec']!r}")
     _check_layout(path, info["schema_version"])
-    if info["schema_version"] == 1:  # the id was a hash of all settings
-        info |= {"identity_version": 1, "identity": info["spec"]}
-    _check_id(folder, info)
-    return info
+
+
+def _check_types(folder: Path, info: Row) -> None:
+    """Refuse values that no version has written, before anybody computes with or prints them."""
+    if info["status"] not in STATUSES:
+        raise ValueError(f"status is {info['status']!r}")
+    for key in ("execution", "versions", "summary", "files"):
+        if not isinstance(info.get(key, {}), dict):
+            raise ValueError(f"{key} is {info[key]!r}")
+    for key in ("error", "diverged", "partition_sha256"):
+        if not isinstance(info.get(key) or "", str):
+            raise ValueError(f"{key} is {info[key]!r}")
+    for key, value in info.get("summary", {}).items():
+        _check_figure(key, value)
+    if info["status"] in DONE and "rounds_done" not in info.get("summary", {}):
+        raise ValueError("it has ended and lacks a summary")
+    _check_settings(folder, info)
+
+
+def _check_figure(key: str, value: Any) -> None:
+    if key == "weights_sha256":
+        is_right = value is None or (isinstance(value, str) and value.isprintable())
+    elif key == "rounds_done":
+        is_right = _is_number(value, int) and value >= 0
+    else:
+        is_right = value is None or _is_number(value, int | float)
+    if not is_right:
+        raise ValueError(f"summary.{key} is {value!r}")
+
+
+def _is_number(value: Any, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _check_settings(folder: Path, info: Row) -> None:
+    """Refuse settings that make no row, or whose names would do something to a terminal."""
+    text = json.dumps(info["spec"], ensure_ascii=False)
+    if printable(text) != text:
+        raise ValueError("a setting has control characters")
+    if any(ord(char) < 32 for value in _texts(info["spec"]) for char in value):
+        raise ValueError("a setting has control characters")
+    rounds, method = info["spec"]["rounds"], info["spec"]["method"]["name"]
+    if not _is_number(rounds, int) or rounds < 1 or not isinstance(method, str):
+        raise ValueError(f"rounds is {rounds!r}, method.name is {method!r}")
+    if not is_older(info):
+        columns(folder, info)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts in a value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield key
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
 
 
 def _check_layout(path: Path, layout: Any) -> None:
@@ -63,6 +141,8 @@ def _check_id(folder: Path, info: Row) -> None:
         raise UserError(
             f"{folder}: a trial's folder is named after its id, 12 digits from 0 to f, got {name!r}"
         )
+    if info.get("trial_id", name) != name:
+        raise ValueError(f"trial_id is {info['trial_id']!r}")
     try:
         made = identity.trial_id(info["identity"], info["identity_version"])
     except KeyError as missing:
@@ -118,8 +198,11 @@ def _written_options(path: Path) -> Row:
     """Return the hyperparameters that layout 1 has in its rows only."""
     if not path.exists():
         return {}
-    column = pq.ParquetFile(path).read_row_group(0, columns=["method_options"])[0]
-    options: Row = json.loads(column[0].as_py())
+    try:
+        column = tables.read(path)["method_options"]
+        options: Row = json.loads(column[0].as_py())
+    except (*UNREADABLE, *DAMAGED) as problem:
+        raise UserError(f"{path} is damaged ({_told(problem)}); {MOVE}") from None
     return options
 
 
@@ -143,17 +226,17 @@ def read_experiment(folder: Path) -> Row:
     """Return experiment.json of a sweep's folder: its cells, and what else it says."""
     path = folder / "experiment.json"
     try:
-        content: Row = json.loads(path.read_text())
+        content = files.read_json(path)
         for cell in content["cells"]:
             _check_cell(cell)
         _check_layout(path, content.get("schema_version", LAYOUT_VERSION))
     except FileNotFoundError:
         raise UserError(f"{folder} has no experiment.json: it is not a sweep's folder") from None
-    except (ValueError, TypeError, LookupError) as problem:
+    except DAMAGED as problem:
         if isinstance(problem, UserError):
             raise
         raise UserError(
-            f"{path} is damaged ({problem!r}); start the sweep again with its experiment file"
+            f"{path} is damaged ({_told(problem)}); start the sweep again with its experiment file"
         ) from None
     return content
 
@@ -168,7 +251,8 @@ def _check_cell(cell: Row) -> None:
 
 def read_rows(path: Path, columns_: pa.Schema) -> pa.Table:
     """Return a table of a trial; columns that it lacks are empty, unknown ones are kept."""
-    table = pq.ParquetFile(path).read()
+    table = tables.read(path)
+    _check_owner(path, table)
     for field in columns_:
         if field.name not in table.column_names:
             table = table.append_column(field, pa.nulls(len(table), field.type))
@@ -178,6 +262,13 @@ def read_rows(path: Path, columns_: pa.Schema) -> pa.Table:
     return table
 
 
+def _check_owner(path: Path, table: pa.Table) -> None:
+    """Refuse the rows of another trial."""
+    name = path.resolve().parent.name
+    if identity.ID.fullmatch(name) and set(table["trial_id"].unique().to_pylist()) - {name}:
+        raise pa.ArrowInvalid("it holds rows of another trial")
+
+
 def joined(tables: Iterable[pa.Table], columns_: pa.Schema) -> pa.Table:
     """Return the rows of many trials in one table, with the columns of all of them."""
     whole = pa.concat_tables([columns_.empty_table(), *tables], promote_options="permissive")
@@ -185,8 +276,87 @@ def joined(tables: Iterable[pa.Table], columns_: pa.Schema) -> pa.Table:
 
 
 def work_seconds(trials: Iterable[Path]) -> Iterator[float]:
-    """Yield how long the clients of each trial have trained."""
+    """Yield how long the clients of each trial have trained; what cannot be read counts nothing."""
     for folder in trials:
-        path = folder / "clients.parquet"
-        if path.exists():
-            yield sum(pq.read_table(path, columns=["work_seconds"])["work_seconds"].to_pylist())
+        with contextlib.suppress(*UNREADABLE, *DAMAGED):
+            yield _work_seconds(folder)
+
+
+def has_readable_clients(folder: Path) -> bool:
+    """Say whether the rows of a trial's clients can be read, or there are none yet."""
+    try:
+        return _work_seconds(folder) >= 0
+    except (*UNREADABLE, *DAMAGED):
+        return False
+
+
+def _work_seconds(folder: Path) -> float:
+    path = folder / "clients.parquet"
+    seconds = tables.read(path)["work_seconds"].to_pylist() if path.exists() else []
+    return float(sum(value or 0.0 for value in seconds))
+
+
+# --- seals ----------------------------------------------------------------------------------------
+
+
+def check(folder: Path, full: bool = False) -> list[str]:
+    """Return what is wrong with a trial: trial.json, and the files of one that has ended.
+
+    full: also hash large files; without it only their length is checked.
+    """
+    try:
+        info = read_trial(folder)
+    except UserError as problem:
+        return [str(problem)]
+    if info["status"] not in DONE:
+        missing = [folder / name for name in _expected(info) if not (folder / name).exists()]
+        return [f"{path} is damaged (it is missing)" for path in missing]
+    known = info.get("files", {})
+    if not set(known) <= set(SEALED):
+        return [f"{folder / 'trial.json'} is damaged (it has hashes of unknown files)"]
+    found = (_file_problem(folder / name, digest, full) for name, digest in known.items())
+    return [problem for problem in found if problem]
+
+
+def _expected(info: Row) -> Iterator[str]:
+    """Yield the files that a trial under way has by what its trial.json says."""
+    if info.get("summary", {}).get("rounds_done"):
+        yield "rounds.parquet"
+        yield "clients.parquet"
+    if info.get("partition_sha256") is not None:
+        yield "partition.parquet"
+
+
+def is_sealed(info: Row) -> bool:
+    """Say whether a trial has hashes that changes can be noticed by."""
+    return files.SEAL in info and (info["status"] not in DONE or "files" in info)
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """Return the hash of each of a trial's files."""
+    return {name: files.sha256(folder / name) for name in SEALED if (folder / name).exists()}
+
+
+def _file_problem(path: Path, digest: Any, full: bool) -> str | None:
+    try:
+        if not full and path.stat().st_size > QUICK_BYTES:
+            return None if _has_right_length(path) else f"{path} is damaged (it was cut short)"
+        if files.sha256(path) == digest:
+            return None
+    except OSError as problem:
+        return f"{path} is damaged (it cannot be read: {problem.strerror})"
+    return f"{path} is damaged (it was changed after the trial ended: its sha256 is another)"
+
+
+def _has_right_length(path: Path) -> bool:
+    """Say whether a file is as long as it says itself, if it is of a kind that does."""
+    if path.suffix != ".safetensors":
+        return True
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        try:
+            header = json.loads(file.read(min(length, 2**24)))
+            ends = [part["data_offsets"][1] for name, part in header.items() if name[:2] != "__"]
+        except DAMAGED:
+            return False
+    return bool(path.stat().st_size == 8 + length + max(ends, default=0))

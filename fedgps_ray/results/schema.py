@@ -12,6 +12,7 @@ STOPPED = "stopped"  # by the scheduler of a search, before its last round
 MISSING = "missing"  # planned, without a folder
 ENDED = (FINISHED, DIVERGED)
 DONE = (*ENDED, STOPPED)  # nothing left to do
+STATUSES = (NEW, RUNNING, INTERRUPTED, FAILED, *DONE)  # that a trial.json may have
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
 

@@ -1,5 +1,6 @@
 """Writing a trial's folder: its settings, status and rows."""
 
+import hashlib
 import platform
 import time
 from collections import Counter
@@ -11,13 +12,21 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from fedgps_ray.errors import UserError
-from fedgps_ray.identity import IDENTITY_VERSION
-from fedgps_ray.results import files, schema
-from fedgps_ray.results.read import MOVE, UNREADABLE, Row, read_rows, read_trial, refuse_older
+from fedgps_ray.identity import IDENTITY_VERSION, canonical
+from fedgps_ray.results import files, schema, tables
+from fedgps_ray.results.mirror import redacted
+from fedgps_ray.results.read import (
+    MOVE,
+    UNREADABLE,
+    Row,
+    hashes,
+    read_rows,
+    read_trial,
+    refuse_older,
+)
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, columns, stored_spec
 
 FLUSH_SECONDS = 1.0
@@ -35,6 +44,12 @@ class TrialStore:
         self._rounds: list[Row] = []
         self._clients: list[Row] = []
         self._next_flush = 0.0
+        self._running = RowHash()
+
+    def make(self) -> None:
+        """Make the trial's folder, which no link may lead out of; later it has to be there."""
+        files.refuse_link(self.folder.parent)
+        files.folder(self.folder)
 
     @property
     def checkpoints(self) -> Path:
@@ -45,6 +60,7 @@ class TrialStore:
 
     def open(self, execution: ExecutionSpec) -> Row:
         """Return what trial.json says; write it first if the trial is new."""
+        self.make()
         path = self.folder / "trial.json"
         if path.exists():
             info = read_trial(self.folder)
@@ -57,12 +73,12 @@ class TrialStore:
             "identity_version": IDENTITY_VERSION,
             "identity": self.spec.identity,
             "spec": self.spec.model_dump(mode="json"),
-            "execution": execution.model_dump(mode="json"),
+            "execution": recorded(execution),
             "versions": {name: version(name) for name in PACKAGES},
             "machine": {"platform": platform.platform(), "processor": platform.machine()},
         }
         files.write_json(path, info)
-        return info
+        return read_trial(self.folder)
 
     def ended(self) -> int | None:
         """Return how many rounds the trial took if it has ended, else None."""
@@ -72,22 +88,47 @@ class TrialStore:
         return int(info["summary"]["rounds_done"]) if info["status"] in schema.ENDED else None
 
     def note(self, **facts: Any) -> None:
-        """Add facts to trial.json; None removes one."""
+        """Add facts to trial.json, None removes one; a trial that has ended is sealed."""
+        if not self.folder.is_dir():
+            raise UserError(f"{self.folder} was deleted or moved while the trial was running")
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        info = read_trial(self.folder) | facts | {"updated": now}
+        before = read_trial(self.folder)
+        info = before | facts | {"updated": now}
+        if info["status"] not in schema.DONE:
+            info["files"] = None
+        elif before["status"] not in schema.DONE:  # a seal is made once: it is not to cover changes
+            info["files"] = hashes(self.folder)
         told = {name: fact for name, fact in info.items() if fact is not None}
         files.write_json(self.folder / "trial.json", told)
 
     # --- rows -----------------------------------------------------------------------------------
 
-    def resume_rows(self, rounds_done: int) -> bool:
-        """Load the rows of the rounds done; say whether they are complete."""
+    def resume_rows(self, rounds_done: int, sha256: str | None = None) -> bool:
+        """Load the rows of the rounds done; say whether they are complete, and those of a hash."""
         self._rounds = self._read("rounds.parquet", rounds_done)
         self._clients = self._read("clients.parquet", rounds_done)
         done = range(1, rounds_done + 1)
         worked = Counter(row["round"] for row in self._clients)
         whole = worked == dict.fromkeys(done, self.spec.per_round)
-        return whole and [row["round"] for row in self._rounds] == list(done)
+        if not whole or [row["round"] for row in self._rounds] != list(done):
+            return False
+        self._running = self._hashed()
+        return sha256 in (None, self.rows_sha256)
+
+    def _hashed(self) -> "RowHash":
+        """Return the running hash of the rows that were loaded."""
+        by_round: dict[int, list[Row]] = {}
+        for client in self._clients:
+            by_round.setdefault(client["round"], []).append(client)
+        running = RowHash()
+        for row in self._rounds:
+            running.add(row, by_round[row["round"]])
+        return running
+
+    @property
+    def rows_sha256(self) -> str:
+        """Return the hash of all rows so far, which a checkpoint remembers."""
+        return self._running.hexdigest()
 
     def _read(self, name: str, rounds_done: int) -> list[Row]:
         path = self.folder / name
@@ -102,6 +143,7 @@ class TrialStore:
 
     def add(self, row: Row, clients: Sequence[Row]) -> None:
         """Add a finished round; rows are written to disk about once a second."""
+        self._running.add(row, clients)
         self._rounds.append(self._columns | row)
         self._clients.extend(self._columns | client for client in clients)
         if time.monotonic() >= self._next_flush:
@@ -125,12 +167,52 @@ class TrialStore:
 
     def _write(self, name: str, rows: Sequence[Row], columns_: pa.Schema) -> None:
         table = pa.Table.from_pylist(list(rows), schema=columns_)
-        files.write(self.folder / name, lambda beside: pq.write_table(table, beside))
+        files.write(self.folder / name, lambda beside: tables.write(beside, table))
 
     @property
     def rows(self) -> Sequence[Row]:
         """All rounds so far."""
         return self._rounds
+
+
+class RowHash:
+    """A hash of rows that grows with them: the same before they are written and after."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def add(self, row: Row, clients: Sequence[Row]) -> None:
+        """Take in a round."""
+        texts = [_canonical(row, schema.ROUNDS)]
+        texts += [_canonical(client, schema.CLIENTS) for client in clients]
+        self._hash.update("\n".join(texts).encode())
+
+    def hexdigest(self) -> str:
+        """Return the hash so far."""
+        return self._hash.hexdigest()
+
+
+def _canonical(row: Row, columns_: pa.Schema) -> str:
+    """Return what a row says beside its settings; a column that is empty may as well be new."""
+    own = list(columns_)[len(schema.SPEC) :]
+    given = {field.name: _plain(row.get(field.name), field.type) for field in own}
+    return canonical({name: value for name, value in given.items() if value is not None})
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return {name: _plain(number, kind.item_type) for name, number in dict(value).items()}
+    if pa.types.is_floating(kind):
+        return float(value)
+    return int(value) if pa.types.is_integer(kind) else str(value)
+
+
+def recorded(execution: ExecutionSpec) -> Row:
+    """Return how a trial runs, as it may be written down: without passwords."""
+    told = execution.model_dump(mode="json")
+    return told | ({"storage": redacted(execution.storage)} if execution.storage else {})
 
 
 def spec_of(folder: Path, info: Row) -> TrialSpec:

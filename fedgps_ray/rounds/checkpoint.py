@@ -1,22 +1,23 @@
 """Snapshots on disk, complete or absent: tensors as safetensors, the rest as JSON, no pickle."""
 
-import hashlib
-import json
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import safetensors
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from fedgps_ray.errors import UserError
 from fedgps_ray.results import files
 from fedgps_ray.rounds.loop import Snapshot
 from fedgps_ray.rounds.packing import Skeleton, pack, unpack
 from fedgps_ray.rounds.pool import Kept
 from fedgps_ray.rounds.worker import Handle
+from fedgps_ray.units import printable
 
 Store = Callable[[Sequence[object]], list[Handle]]
 UNREADABLE = (
@@ -26,10 +27,22 @@ UNREADABLE = (
     LookupError,
     AttributeError,
     ImportError,
+    RecursionError,
     safetensors.SafetensorError,
 )
+FILE = re.compile(r"[\w-]+\.safetensors")  # of this folder and no other
 CPU = torch.device("cpu")
 KEEP = 2  # complete checkpoints: one to use, one in case it is damaged
+
+
+class Rows(NamedTuple):
+    """The rows that a checkpoint goes with: of which trial, and their running hash."""
+
+    trial_id: str
+    sha256: str
+
+
+Fits = Callable[[int, Rows | None], bool]
 
 
 class Place(NamedTuple):
@@ -47,8 +60,10 @@ class Saver:
         self._saved: dict[tuple[int, str], tuple[Handle, Skeleton]] = {}
         self._sums: dict[str, str] = {}
 
-    def save(self, snapshot: Snapshot) -> None:
+    def save(self, snapshot: Snapshot, rows: Rows | None = None) -> None:
         """Write a checkpoint, then remove what no kept checkpoint needs."""
+        files.refuse_link(self.folder)
+        _make(self.folder)
         draft = _Draft(snapshot.rounds_done)
         state = draft.pack("state", snapshot.state)
         saved = {}
@@ -58,7 +73,7 @@ class Saver:
         for name, tensors in draft.files.items():
             path = self.folder / name
             files.write(path, partial(save_file, tensors))
-            self._sums[name] = _sha256(path)
+            self._sums[name] = files.sha256(path)
         self._saved = saved
         skeletons = {f"{client}/{part}": entry[1] for (client, part), entry in saved.items()}
         used = _files_of([state, skeletons])
@@ -68,6 +83,7 @@ class Saver:
             "state": state,
             "kept": skeletons,
             "files": self._sums,
+            "rows": None if rows is None else rows._asdict(),
         }
         files.write_json(self.folder / f"round-{snapshot.rounds_done:06d}.json", manifest)
         _clean(self.folder)
@@ -111,27 +127,62 @@ def _apart(tensor: Tensor, others: Iterable[Tensor]) -> Tensor:
 
 
 def load(
-    folder: Path, store: Store, own: Collection[str] = (), device: torch.device = CPU
+    folder: Path,
+    store: Store,
+    own: Collection[str] = (),
+    fits: Fits = lambda *_: True,
+    device: torch.device = CPU,
 ) -> tuple[Snapshot | None, list[str]]:
     """Return the newest complete checkpoint on a device, and what was wrong with newer ones.
 
     own: packages of the trial's method beside this one, whose types may be named.
+    fits: says whether the rows on disk are those of a checkpoint.
     """
+    files.refuse_link(folder)
     problems: list[str] = []
     for path in sorted(folder.glob("round-*.json"), reverse=True):
         try:
-            return _read(path, store, own, device), problems
+            return _read(path, store, own, fits, device), problems
         except UNREADABLE as problem:
-            problems.append(f"checkpoint {path.name} is damaged ({problem})")
+            problems.append(f"checkpoint {path.name} is damaged ({printable(str(problem))})")
             path.rename(path.with_suffix(".damaged"))
     return None, problems
 
 
-def _read(path: Path, store: Store, own: Collection[str], device: torch.device) -> Snapshot:
-    manifest = json.loads(path.read_text())
+def _make(folder: Path) -> None:
+    """Make the folder of checkpoints; that of the trial has to be there."""
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileNotFoundError:
+        raise UserError(
+            f"{folder.parent} was deleted or moved while the trial was running"
+        ) from None
+    except OSError as problem:
+        raise UserError(f"cannot write {folder}: {problem}") from None
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    """Return a manifest, checked as far as the names of its files and the number of its rounds."""
+    manifest = files.read_json(path)
+    rounds_done = manifest["rounds_done"]
+    if not isinstance(rounds_done, int) or path.stem != f"round-{rounds_done:06d}":
+        raise ValueError(f"rounds_done is {rounds_done!r}")
+    for name in manifest["files"]:
+        if not FILE.fullmatch(name):
+            raise ValueError(f"it names a file {name!r}")
+    return manifest
+
+
+def _read(
+    path: Path, store: Store, own: Collection[str], fits: Fits, device: torch.device
+) -> Snapshot:
+    manifest = _manifest(path)
+    rows = manifest.get("rows")
+    if not fits(manifest["rounds_done"], None if rows is None else Rows(**rows)):
+        raise ValueError("the rows of finished rounds are missing or were changed")
     loaded: dict[str, dict[str, Tensor]] = {}
     for name, sha256 in manifest["files"].items():
-        if _sha256(path.parent / name) != sha256:
+        if files.sha256(path.parent / name) != sha256:
             raise ValueError(f"{name} was changed or cut short")
         there = load_file(path.parent / name)
         loaded[name] = {key: tensor.to(device) for key, tensor in there.items()}
@@ -151,11 +202,11 @@ def _read(path: Path, store: Store, own: Collection[str], device: torch.device) 
 
 def _clean(folder: Path) -> None:
     manifests = sorted(folder.glob("round-*.json"), reverse=True)
-    for old in manifests[KEEP:]:
-        old.unlink()
-    needed = {name for path in manifests[:KEEP] for name in json.loads(path.read_text())["files"]}
-    for path in folder.glob("*.safetensors"):
-        if path.name not in needed:
+    unused = manifests[KEEP:]
+    needed = {name for path in manifests[:KEEP] for name in _manifest(path)["files"]}
+    unused += [path for path in folder.glob("*.safetensors") if path.name not in needed]
+    for path in unused:
+        if not path.is_dir():  # which none of ours is
             path.unlink()
 
 
@@ -166,8 +217,3 @@ def _files_of(skeleton: Skeleton) -> set[str]:
     if not isinstance(skeleton, dict | list):
         return set()
     return set().union(*(_files_of(item) for item in inner))
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -45,6 +45,7 @@ def claimed(
     patience: how many seconds to wait for another process to let go of it.
     """
     store = TrialStore(execution.out, spec)
+    store.make()
     with files.lock(store.folder, patience):
         if start_over:
             _empty(store)
@@ -117,17 +118,29 @@ class _Trial:
             self._end(status)
 
     def _start(self) -> tuple[Snapshot, list[str]]:
-        own, device = _packages(self.store.spec.method), self.worker.device
-        snapshot, problems = checkpoint.load(self.store.checkpoints, self.pool.store, own, device)
-        if snapshot is not None and self.store.resume_rows(snapshot.rounds_done):
+        first = Snapshot(0, self.method.init(self.worker.initial(), self.worker.cohort()), {})
+        snapshot, problems = checkpoint.load(
+            self.store.checkpoints,
+            self.pool.store,
+            _packages(self.store.spec.method),
+            self._has_rows,
+            self.worker.device,
+        )
+        if snapshot is not None and type(snapshot.state) is type(first.state):
             return snapshot, problems
         if snapshot is not None:
-            problems.append(
-                "the rows of finished rounds are missing; starting from the first round"
-            )
+            problems.append("the checkpoint holds the state of another method")
+        if problems:
+            problems.append("starting from the first round")
         self.store.resume_rows(0)
-        state = self.method.init(self.worker.initial(), self.worker.cohort())
-        return Snapshot(0, state, {}), problems
+        return first, problems
+
+    def _has_rows(self, rounds_done: int, rows: checkpoint.Rows | None) -> bool:
+        """Say whether the rows of a checkpoint are on disk, and load them."""
+        if rows is None:  # of an older version
+            return self.store.resume_rows(rounds_done)
+        own = rows.trial_id == self.store.spec.trial_id
+        return own and self.store.resume_rows(rounds_done, rows.sha256)
 
     def _note_start(self) -> None:
         self.store.write_partition(self.worker.setup.counts)
@@ -153,8 +166,9 @@ class _Trial:
     def _save(self) -> None:
         """Write the rows first: a checkpoint never knows more rounds than there are rows."""
         self.store.flush()
+        rows = checkpoint.Rows(self.store.spec.trial_id, self.store.rows_sha256)
         try:
-            self.saver.save(self.last)
+            self.saver.save(self.last, rows)
         except TypeError as problem:  # a value that only a method can have made
             raise UserError(f"{method_name(self.store.spec.method)}: {problem}") from None
         self.saved = self.last

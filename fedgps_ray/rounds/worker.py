@@ -109,9 +109,10 @@ class Worker:
         spec = setup.spec
         torch.set_num_threads(spec.threads)
         self.setup, self.spec, self.name = setup, spec, name
-        self.device, self.method = torch.device(device), guarded(spec.method)
+        self.device = torch.device(device)
         settle(self.device, spec.precision, spec.deterministic)
         self.dtype, cast = arithmetic(spec.precision)
+        self.method = guarded(spec.method)
         self.clients = clients_of(setup)
         # by the spec: the server of a trial on GPUs is on the CPU, and shares the layout
         order = spec.device == "cuda"
@@ -189,7 +190,8 @@ class Worker:
         began = time.perf_counter()
         message, memory, velocity = self._here((job.message, job.memory, job.velocity))
         local = self.local(job.client, job.round, velocity)
-        work = self.method.work(local, message, memory)
+        with self.network.drawing(self._layers("train", job.round, job.client)):
+            work = self.method.work(local, message, memory)
         kept = local.velocity if self.spec.optimizer.client_momentum == "persist" else None
         return Reply(
             client=local.client,
@@ -209,7 +211,12 @@ class Worker:
     def answer(self, asked: Asked, client: int, memory: Memory | None) -> Any:
         """Ask one client."""
         local = self.local(client, asked.round, None, "ask")
-        return asked.question(local, self._here(memory), self._here(asked.sent))
+        with self.network.drawing(self._layers("ask", asked.round, client)):
+            return asked.question(local, self._here(memory), self._here(asked.sent))
+
+    def _layers(self, purpose: str, round_index: int, client: int) -> np.random.Generator:
+        """Return the stream of layers that draw, such as dropout."""
+        return seeds.stream(self.spec.seed, f"{purpose} layers", round_index, client)
 
     def evaluate(self, params: Params) -> Score:
         """Test a model."""

@@ -1,7 +1,9 @@
 """Which trials of an experiment are done, failed or still to do, according to its folder."""
 
+import itertools
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,8 +12,11 @@ from fedgps_ray.identity import Label
 from fedgps_ray.results import files, schema
 from fedgps_ray.results.mirror import Mirror
 from fedgps_ray.results.read import (
+    DAMAGED,
     NewerLayout,
+    check,
     is_older,
+    is_sealed,
     read_experiment,
     read_trial,
     refuse_older,
@@ -19,6 +24,7 @@ from fedgps_ray.results.read import (
 )
 from fedgps_ray.results.store import spec_of
 from fedgps_ray.spec import TrialSpec, columns, method_name, stored_spec
+from fedgps_ray.units import printable
 
 Facts = dict[str, Any]
 
@@ -96,21 +102,30 @@ class Ledger:
 
     def quarantine(self) -> list[Path]:
         """Move damaged trials away, so that they are run again; return where they are now."""
-        moved = []
         self._note_older()
-        for spec in self.specs:
-            folder = self.place(spec)
-            try:
-                if (folder / "trial.json").exists():
-                    spec_of(folder, read_trial(folder))
-            except NewerLayout:  # not damaged: not to be run again
-                raise
-            except UserError as problem:
-                moved.append(_aside(folder, self.folder / "quarantine"))
+        begun = [spec for spec in self.specs if _has_begun(self.place(spec))]
+        with ThreadPoolExecutor() as pool:
+            problems = list(pool.map(lambda spec: _damage(self.place(spec)), begun))
+        moved = []
+        for spec, problem in zip(begun, problems, strict=True):
+            if problem is not None:
+                moved.append(aside(self.place(spec), self.folder / "quarantine"))
                 self.notes.append(
                     f"{spec.trial_id} was damaged and is moved to quarantine: {problem}"
                 )
+                if self.mirror is not None:
+                    self.mirror.drop(f"trials/{spec.trial_id}")
+        self._note_unsealed([spec for spec in begun if self.place(spec) not in moved])
         return moved
+
+    def _note_unsealed(self, specs: Sequence[TrialSpec]) -> None:
+        there = [spec for spec in specs if (self.place(spec) / "trial.json").exists()]
+        number = sum(not is_sealed(read_trial(self.place(spec))) for spec in there)
+        if number:
+            self.notes.append(
+                f"{number} trials are not sealed: an older version wrote them without hashes, so"
+                " changes to their files cannot be noticed"
+            )
 
     def _note_older(self) -> None:
         own = {spec.trial_id for spec in self.specs}
@@ -152,15 +167,59 @@ def read(folder: Path) -> tuple[Ledger, Facts]:
     facts = read_experiment(folder)
     refuse_older(folder, facts)
     cells = facts.pop("cells")
+    facts.pop(files.SEAL, None)
     try:
         specs = [stored_spec(cell["spec"]) for cell in cells]
-        labels = {cell["trial_id"]: Label(**cell["label"]) for cell in cells}
-    except (ValueError, TypeError, LookupError) as problem:
+        _check_ids(specs, cells)
+        labels = {cell["trial_id"]: _label(cell["label"]) for cell in cells}
+        _check_facts(facts)
+    except DAMAGED as problem:
         raise UserError(
-            f"{folder / 'experiment.json'} is damaged ({problem}); start the sweep again with its"
-            " experiment file"
+            f"{folder / 'experiment.json'} is damaged ({printable(str(problem))}); start the sweep"
+            " again with its experiment file"
         ) from None
     return Ledger(folder, specs, labels), facts
+
+
+def _check_ids(specs: Sequence[TrialSpec], cells: Sequence[Facts]) -> None:
+    for spec, cell in zip(specs, cells, strict=True):
+        if spec.trial_id != cell["trial_id"]:
+            raise ValueError(f"the settings of {cell['trial_id']} make trial {spec.trial_id}")
+
+
+def _check_facts(facts: Facts) -> None:
+    """Refuse what no version has written; the rest is left to those who use it."""
+    kinds = {"name": str, "title": str, "execution": dict, "finished": list}
+    for key, kind in kinds.items():
+        if not isinstance(facts.get(key, kind()), kind):
+            raise ValueError(f"{key} is {facts[key]!r}")
+    search = facts.get("search")
+    if search is not None and set(search) != {"scheduler", "metric"}:
+        raise ValueError(f"search is {search!r}")
+
+
+def _label(given: Facts) -> Label:
+    """Return a label that can be shown in a terminal."""
+    settings = {printable(key): printable(value) for key, value in given["settings"].items()}
+    return Label(printable(given["method"]), settings)
+
+
+def _has_begun(folder: Path) -> bool:
+    """Say whether a trial has left something, also if its trial.json is gone."""
+    return any((folder / name).exists() for name in ("trial.json", "rounds.parquet"))
+
+
+def _damage(folder: Path) -> str | None:
+    """Return what is wrong with a trial, or None."""
+    try:
+        info = read_trial(folder)
+        spec_of(folder, info)
+    except NewerLayout:  # not damaged: not to be run again
+        raise
+    except UserError as problem:
+        return str(problem)
+    has_ended = info["status"] in schema.DONE  # else its rows are checked when it goes on
+    return ("; ".join(check(folder)) or None) if has_ended else None
 
 
 def _is_older(folder: Path) -> bool:
@@ -171,19 +230,27 @@ def _is_older(folder: Path) -> bool:
 
 
 def _has_ended(folder: Path) -> bool:
-    return (folder / "trial.json").exists() and read_trial(folder)["status"] in schema.ENDED
+    """Say whether a trial has ended and is as it was then."""
+    if not (folder / "trial.json").exists() or check(folder):
+        return False
+    return read_trial(folder)["status"] in schema.ENDED
 
 
 def _copy(source: Path, target: Path) -> None:
     """Copy a trial under a hidden name first, so that it is never there in part."""
     beside = target.with_name(f".{target.name}.copy")
+    for path in (target.parent, target, beside, *source.rglob("*")):
+        files.refuse_link(path)
+    files.folder(target.parent)
     shutil.rmtree(beside, ignore_errors=True)
     shutil.copytree(source, beside, ignore=shutil.ignore_patterns(".lock", "*.part"))
     shutil.rmtree(target, ignore_errors=True)
     beside.rename(target)
 
 
-def _aside(folder: Path, where: Path) -> Path:
-    where.mkdir(parents=True, exist_ok=True)
-    number = sum(1 for _ in where.glob(f"{folder.name}-*")) + 1
-    return folder.rename(where / f"{folder.name}-{number}")
+def aside(folder: Path, where: Path) -> Path:
+    """Move a trial to the quarantine, under a name that is free, and return where it is now."""
+    files.folder(where)
+    names = (where / f"{folder.name}-{number}" for number in itertools.count(1))
+    free = next(path for path in names if not path.exists() and not path.is_symlink())
+    return folder.rename(free)

@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,8 +11,12 @@ from fedgps_ray.errors import UserError
 from fedgps_ray.identity import Label
 from fedgps_ray.results import files, schema
 from fedgps_ray.results.read import (
+    DAMAGED,
     UNREADABLE,
+    check,
     columns,
+    has_readable_clients,
+    is_sealed,
     read_experiment,
     read_rows,
     read_trial,
@@ -21,6 +26,7 @@ from fedgps_ray.results.read import (
 from fedgps_ray.sweep import state as states
 from fedgps_ray.sweep.board import Record, as_json, leaderboard, planned, told
 from fedgps_ray.sweep.state import Running, State
+from fedgps_ray.units import printable
 
 
 class Seen(NamedTuple):
@@ -56,6 +62,8 @@ class Observer:
         infos = {trial: self._info(trial) for trial in trials}
         locked = {trial for trial in trials if _may_run(infos[trial]) and files.is_locked(trial)}
         state = _from_trials(self.folder, infos)
+        if note := _live_note(self.folder, None):
+            state.tell(note)
         for trial in locked:
             trial_id = infos[trial]["columns"]["trial_id"]
             state.running[trial_id] = self._running(trial, trial_id, state.records[trial_id])
@@ -102,6 +110,17 @@ def _left(state: State) -> State:
         state.rounds_ended += max(0, trial.rounds_done - trial.first)
     state.running = {}
     return state
+
+
+def _live_note(folder: Path, known: State | None) -> str | None:
+    """Return what to say about a state that is there and could not be read."""
+    if known is not None:
+        return None
+    if (folder / states.FILE).exists():
+        return f"{states.FILE} is damaged; what is shown comes from the trials"
+    if (folder / "experiment.json").exists():
+        return f"there is no {states.FILE}; what is shown comes from the trials"
+    return None
 
 
 def _trials(folder: Path) -> list[Path]:
@@ -182,10 +201,15 @@ def _running(trial_id: str, record: Record, rows: Sequence[Mapping[str, Any]]) -
     return trial
 
 
-def standing(folder: Path, timing: bool) -> dict[str, Any]:
-    """Return counts of statuses, why trials failed, what is missing and, if wanted, the timing."""
+def standing(folder: Path, timing: bool, verify: bool = False) -> dict[str, Any]:
+    """Return counts of statuses, why trials failed, what is missing or damaged, and the timing.
+
+    verify: compare every file of the trials that have ended with its hash.
+    """
     places = _places(folder)
-    infos, damaged = _read(places)
+    infos, problems = _read(places)
+    if verify:
+        problems |= _changed({key: places[key] for key in infos})
     driven = states.is_driven(folder)
     statuses = {key: _status(info, driven, places[key]) for key, info in infos.items()}
     answer: dict[str, Any] = {
@@ -193,16 +217,20 @@ def standing(folder: Path, timing: bool) -> dict[str, Any]:
         "driven": driven,
         "counts": dict(Counter(statuses.values())),
         "failures": {
-            key: str(info.get("error", ""))
+            key: printable(str(info.get("error", "")))
             for key, info in infos.items()
             if info["status"] == schema.FAILED
         },
-        "damaged": damaged,
+        "damaged": list(problems),
+        "problems": problems,
+        "not_sealed": [key for key, info in infos.items() if not _is_sealed(info)],
         "trials": statuses,
         **_accuracies(folder, places, infos),
     }
+    if verify:
+        answer["verified"] = sum(map(_has_files, infos.values())) - len(set(problems) & set(infos))
     if timing:
-        answer["timing"] = _timing(places, states.load(folder))
+        answer["timing"] = _timing(folder, places)
     return answer
 
 
@@ -213,7 +241,7 @@ def _accuracies(
     begun = {key: info for key, info in infos.items() if info["status"] != schema.MISSING}
     if (folder / "experiment.json").exists():
         cells = read_experiment(folder)["cells"]
-        records = {cell["trial_id"]: planned(cell, _label(cell)) for cell in cells}
+        records = {cell["trial_id"]: _planned(folder, cell) for cell in cells}
         records |= {key: told(records[key], info) for key, info in begun.items()}
     else:
         described = {
@@ -230,10 +258,38 @@ def _accuracies(
     }
 
 
+def _planned(folder: Path, cell: Mapping[str, Any]) -> Record:
+    try:
+        return planned(cell, _label(cell))
+    except DAMAGED as problem:
+        path = folder / "experiment.json"
+        raise UserError(f"{path} is damaged ({printable(str(problem))})") from None
+
+
 def _label(cell: Mapping[str, Any]) -> Label:
     """Return the label of a cell; older versions wrote it in another way."""
     label = cell.get("label")
-    return Label(**label) if isinstance(label, dict) else Label(cell["method"])
+    if not isinstance(label, dict):
+        return Label(printable(cell["method"]))
+    settings = {printable(key): printable(value) for key, value in label["settings"].items()}
+    return Label(printable(label["method"]), settings)
+
+
+def _is_sealed(info: Mapping[str, Any]) -> bool:
+    return info["status"] == schema.MISSING or is_sealed(dict(info))
+
+
+def _has_files(info: Mapping[str, Any]) -> bool:
+    """Say whether a trial has hashes of its files."""
+    return info["status"] in schema.DONE and "files" in info
+
+
+def _changed(places: Mapping[str, Path]) -> dict[str, str]:
+    """Return what is wrong with the files of trials, by their ids."""
+    there = {key: place for key, place in places.items() if place.exists()}
+    with ThreadPoolExecutor() as pool:
+        found = pool.map(lambda place: check(place, full=True), there.values())
+        return {key: "; ".join(each) for key, each in zip(there, found, strict=True) if each}
 
 
 def _places(folder: Path) -> dict[str, Path]:
@@ -244,15 +300,15 @@ def _places(folder: Path) -> dict[str, Path]:
     return {trial.resolve().name: trial for trial in _trials(folder)}
 
 
-def _read(places: Mapping[str, Path]) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return what the trials say, and the ids of those that cannot be read."""
+def _read(places: Mapping[str, Path]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Return what the trials say, and what is wrong with those that cannot be read."""
     infos: dict[str, dict[str, Any]] = {}
-    damaged = []
+    damaged = {}
     for trial_id, place in places.items():
         try:
             infos[trial_id] = read_trial(place) if place.exists() else {"status": schema.MISSING}
-        except UserError:
-            damaged.append(trial_id)
+        except UserError as problem:
+            damaged[trial_id] = printable(str(problem))
     return infos, damaged
 
 
@@ -264,8 +320,13 @@ def _status(info: dict[str, Any], driven: bool, folder: Path) -> str:
     return status
 
 
-def _timing(places: Mapping[str, Path], known: State | None) -> dict[str, Any]:
+def _timing(folder: Path, places: Mapping[str, Path]) -> dict[str, Any]:
     """Return how much of the last launch's wall-clock its actors spent training."""
+    known = states.load(folder)
+    if note := _live_note(folder, known):
+        return {"note": note}
+    if unreadable := [place for place in places.values() if not has_readable_clients(place)]:
+        return {"note": f"{unreadable[0] / 'clients.parquet'} is damaged"}
     if known is None or not known.slots:
         return {"note": "only a sweep that ran something has a timing"}
     seconds = (known.ended or time.time()) - known.began

@@ -10,7 +10,7 @@ from fedgps_ray.experiment import Experiment
 from fedgps_ray.results import code
 from fedgps_ray.results.mirror import Mirror
 from fedgps_ray.results.schema import LAYOUT_VERSION
-from fedgps_ray.results.store import PACKAGES
+from fedgps_ray.results.store import PACKAGES, recorded
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep.ledger import Ledger
 
@@ -48,15 +48,16 @@ class SweepPlan:
         """Write experiment.json, and the code from outside that the trials use."""
         for spec in self.ledger.specs:
             code.keep(self.ledger.folder, spec.code)
-        execution = self.execution.model_dump(mode="json", exclude={"out"})
+        execution = {key: value for key, value in recorded(self.execution).items() if key != "out"}
         self.ledger.write({"name": self.name, **self.facts, "execution": execution})
 
     def to_do(self, screen: Speaker) -> list[TrialSpec]:
         """Return what has to be run; say what was found."""
-        ledger, storage = self.ledger, self.execution.storage
-        if storage is not None:
-            screen.say(f"comparing with {storage}")
-            ledger.keep_at(Mirror(storage))
+        ledger = self.ledger
+        if self.execution.storage is not None:
+            mirror = Mirror(self.execution.storage)
+            screen.say(f"comparing with {mirror.uri}")
+            ledger.keep_at(mirror)
         ledger.quarantine()
         borrowed = ledger.borrow(self.borrow_from)
         for note in ledger.notes:

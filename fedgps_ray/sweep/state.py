@@ -1,6 +1,5 @@
 """The state of a sweep, kept by its driver and read by others from live.json."""
 
-import json
 import statistics
 import time
 from collections.abc import Mapping
@@ -8,10 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from fedgps_ray.identity import Label
 from fedgps_ray.results import files, schema
 from fedgps_ray.sweep.board import Record, planned
 from fedgps_ray.sweep.drawing import thinned
+from fedgps_ray.units import printable
 
 EVENTS_KEPT = 200
 CURVE_KEPT = 48
@@ -169,16 +171,17 @@ class State:
 
     def tell(self, text: str) -> None:
         """Note an event."""
-        self.events.append((time.time(), text))
+        self.events.append((time.time(), printable(text)))
         del self.events[:-EVENTS_KEPT]
 
     def save(self, folder: Path) -> None:
         """Write live.json; not flushed to disk: the next one follows within seconds."""
         self.updated = time.time()
-        path = folder / FILE
-        beside = path.with_name(f".{FILE}.part")
-        beside.write_text(json.dumps(vars(self), default=vars))
-        beside.replace(path)
+        running = {key: vars(trial) for key, trial in self.running.items()}
+        files.write_json(folder / FILE, {**vars(self), "running": running}, durable=False)
+
+
+_STATE = TypeAdapter(State)  # checks types
 
 
 def pace(paces: Mapping[Key, float], key: Key) -> float:
@@ -192,23 +195,22 @@ def pace(paces: Mapping[Key, float], key: Key) -> float:
 
 
 def load(folder: Path) -> State | None:
-    """Return the state of a folder's last launch, or None if there was none."""
+    """Return the state of a folder's last launch; None if there is none that can be read."""
     try:
-        return parse((folder / FILE).read_text())
-    except (FileNotFoundError, NotADirectoryError):
+        known = files.read_json(folder / FILE)
+        known.pop(files.SEAL, None)
+        return _STATE.validate_python(_shown(known))
+    except (OSError, ValueError):
         return None
 
 
-def parse(text: str) -> State | None:
-    """Return a state from JSON, or None if it is not one; what is not known is left out."""
-    try:
-        known: dict[str, Any] = json.loads(text)
-        running = {key: Running(**trial) for key, trial in known.pop("running").items()}
-        records = {key: Record(*record) for key, record in known.pop("records", {}).items()}
-        own = {key: value for key, value in known.items() if key in State.__dataclass_fields__}
-        return State(**own, running=running, records=records)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
+def _shown(value: Any) -> Any:
+    """Return a value whose texts can be shown in a terminal."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(key): _shown(inner) for key, inner in value.items()}
+    return [_shown(inner) for inner in value] if isinstance(value, list) else value
 
 
 def is_driven(folder: Path) -> bool:

@@ -9,7 +9,7 @@ from ray import tune
 from ray.tune.experiment import Trial
 
 from fedgps_ray.cluster import session
-from fedgps_ray.errors import UserError
+from fedgps_ray.errors import Lost, UserError
 from fedgps_ray.results import schema
 from fedgps_ray.results.read import read_trial
 from fedgps_ray.results.schema import ENDED, STOPPED
@@ -122,7 +122,7 @@ class Tracker:
         self.tell(f"{self._label(trial_id)} failed: {reason.splitlines()[0]}")
         try:
             self.note(trial_id, status="failed", error=reason)
-        except UserError as problem:  # an exception here would end the whole sweep
+        except (UserError, Lost) as problem:  # an exception here would end the whole sweep
             self.tell(str(problem))
 
     def lose(self, trial_id: str, reason: str) -> None:
@@ -145,8 +145,12 @@ class Tracker:
         """Note that a trial has come to its end."""
         if trial_id not in self.state.running:
             return
+        try:
+            self.ledger.fetch(self.specs[trial_id])
+        except Lost as loss:  # an exception here would end the whole sweep
+            self.lose(trial_id, str(loss))
+            return
         self._end(trial_id)
-        self.ledger.fetch(self.specs[trial_id])
         info = read_trial(self.ledger.place(self.specs[trial_id]))
         status = info["status"] if info["status"] in ENDED else STOPPED
         record = told(self.state.records[trial_id], {**info, "status": status})
@@ -186,7 +190,7 @@ class Tracker:
 
     def _save(self) -> None:
         """Write live.json, if possible: on a full disk whoever writes results says so."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, UserError):
             self.state.save(self.ledger.folder)
 
     def _end(self, trial_id: str) -> None:

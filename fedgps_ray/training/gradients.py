@@ -54,3 +54,36 @@ def shifted(gradient: Gradient, shift: Tensor) -> Gradient:
         return value
 
     return elsewhere
+
+
+def real_statistics(gradient: Gradient) -> Gradient:
+    """Return the same gradient; running statistics then come from the real images alone.
+
+    The pass that makes the gradient normalises by whatever is in its batch. What it does to the
+    running statistics is undone, and the real images pass through the network once more, without a
+    gradient and normalised by themselves, to update the statistics as in plain training.
+    """
+
+    def separate(local: Local, batch: Batch) -> Tensor:
+        network = local.network
+        if not network.buffers.numel():
+            return gradient(local, batch)
+        before = network.statistics()
+        value = gradient(local, batch)
+        network.restore_statistics(before)
+        with torch.no_grad():
+            network.features(batch.x)
+        return value
+
+    return separate
+
+
+def ahead_sizes(shift: Tensor | None, start: Tensor, update: Tensor) -> dict[str, float]:
+    """Return how long a shift is compared with the weights and with the update, in one read."""
+    if shift is None:
+        return {}
+    vectors = (shift, start, update)
+    norms = torch.stack([torch.linalg.vector_norm(v, dtype=torch.float64) for v in vectors])
+    length, weights, way = norms.tolist()
+    sizes = {"ahead_to_weights": (length, weights), "ahead_to_update": (length, way)}
+    return {name: length / size for name, (length, size) in sizes.items() if size}

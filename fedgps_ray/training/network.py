@@ -113,6 +113,16 @@ class Network:
         self._gather()
         return Params(self.weights.clone(), self.buffers.clone())
 
+    def statistics(self) -> Tensor:
+        """Return a copy of the present buffers."""
+        self._gather()
+        return self.buffers.clone()
+
+    def restore_statistics(self, buffers: Tensor) -> None:
+        """Take over buffers, and leave everything else as it is."""
+        self._gather()
+        self.buffers.copy_(buffers)
+
     def _gather(self) -> None:
         """Bring home the statistics that a model replaced where it could have changed them."""
         for name, view in self._statistics.items():

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from fedgps_ray.analysis.load import clients, partitions, rounds, trials
 from fedgps_ray.errors import UserError
-from fedgps_ray.results import schema
+from fedgps_ray.results import files, schema
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.results.summary import summary
 from fedgps_ray.spec import ExecutionSpec, trial_spec
@@ -249,7 +249,7 @@ def test_a_setting_that_came_later_has_its_neutral_value(tmp_path):
     add(tmp_path, [0.5], method="fedavg", seed=3)
     info = json.loads((old.folder / "trial.json").read_text())
     del info["spec"]["method"]["mu"], info["spec"]["threads"]
-    (old.folder / "trial.json").write_text(json.dumps(info))
+    files.write_json(old.folder / "trial.json", info)
     frame = trials(tmp_path).set_index("seed")
     first, second, other = (json.loads(frame.loc[seed, "variant"]) for seed in (1, 2, 3))
     assert first == second

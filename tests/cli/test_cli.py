@@ -22,6 +22,7 @@ from fedgps_ray.data.datasets import DATASETS
 from fedgps_ray.errors import ClientFailed
 from fedgps_ray.methods import METHODS, FedAvg
 from fedgps_ray.models import MODELS
+from fedgps_ray.results import files
 from fedgps_ray.rounds import worker
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 from tests.processes import start
@@ -600,7 +601,7 @@ def test_a_folder_of_another_spec_is_refused(fedgps, command):
     path = trial_folder() / "trial.json"
     info = json.loads(path.read_text())
     info["spec"]["rounds"] = 99
-    path.write_text(json.dumps(info))
+    files.write_json(path, info)
     result = fedgps(*command)
     assert result.code == 2
     assert "belongs to another spec" in result.err
@@ -624,7 +625,7 @@ def test_execution_settings_that_are_not_valid_are_told(fedgps, monkeypatch):
     path = trial_folder() / "trial.json"
     info = json.loads(path.read_text())
     info["execution"]["checkpoint_seconds"] = "soon"
-    path.write_text(json.dumps(info))
+    files.write_json(path, info)
     result = fedgps("resume", "runs/default")
     assert result.code == 2
     assert "checkpoint_seconds: must be a valid number" in result.err

@@ -4,9 +4,9 @@ import io
 import time
 
 import pytest
-from fedgps_ray.cli.progress import Follower, ending, follow, opening
 from rich.console import Console
 
+from fedgps_ray.api.progress import Follower, ending, follow, opening
 from fedgps_ray.events import Started, Status
 
 

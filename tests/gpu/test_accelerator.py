@@ -187,7 +187,7 @@ def test_the_host_does_not_wait_in_a_training_step(method):
         assert one.num_copies <= 2  # order and augmentation of an epoch, and its noise
 
 
-def test_a_whole_test_is_read_once():
+def test_a_test_is_read_at_its_end_not_batch_by_batch():
     spec = tiny_spec("fedavg", dataset={**tiny_spec("fedavg").dataset.__dict__, "test_size": 900})
     with pretend():
         worker = worker_of(spec)
@@ -195,7 +195,7 @@ def test_a_whole_test_is_read_once():
         with counted() as traffic:
             worker.evaluate(params)
     assert worker.num_test_batches == 4
-    assert traffic.num_reads == 1
+    assert traffic.reads == {"tolist": 2}  # all losses, all counts
     assert traffic.num_copies == 0
 
 

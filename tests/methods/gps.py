@@ -14,6 +14,7 @@ from fedgps_ray.methods.base import Cohort, Reply, Turn
 from fedgps_ray.models import build, initialise
 from fedgps_ray.models.base import Model
 from fedgps_ray.tensors import Params, leaves, num_bytes
+from fedgps_ray.training.gradients import shifted
 from fedgps_ray.training.local import Client, Local, Sgd
 from fedgps_ray.training.network import Network
 
@@ -99,7 +100,8 @@ def displacement(method, message, memory, round_index=1):
         return torch.zeros(())
 
     local.network.weights.zero_()
-    method.ahead(local, message, memory, look)(local, None)
+    shift = method.shift(local, message, memory)
+    (look if shift is None else shifted(look, shift))(local, None)
     assert not local.network.weights.any()
     return seen[0]
 

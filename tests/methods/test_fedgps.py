@@ -30,7 +30,7 @@ from fedgps_ray.methods.fedgps import (
 )
 from fedgps_ray.spec import trial_spec
 from fedgps_ray.tensors import Params, all_finite, mean, norm, num_bytes, sum_of_norms
-from fedgps_ray.training.local import Client
+from fedgps_ray.training.local import Client, Sgd
 
 _spec = importlib.util.spec_from_file_location("gps", Path(__file__).parent / "gps.py")
 gps = importlib.util.module_from_spec(_spec)
@@ -245,13 +245,53 @@ def test_the_gradient_is_taken_at_the_shifted_weights():
     assert work.upload.delta.abs().max() < 1e-250  # and back again: at this rate nothing moves
 
 
+# the message's weights have the norm 1, so a share of them is a length
+@pytest.mark.parametrize("how", ["sum", "global"])
+def test_rho_relative_is_the_share_of_the_weights_norm_whatever_the_norm_of_the_update(how):
+    method = FedGPS(rho=7.0, rho_relative=0.0015, perturb_norm=how, norm_epsilon=0.0)
+    for weights in ((1.0, 0.0, 0.0, 0.0, 0.0), (3.0, 0.0, 4.0, 0.0, 0.0)):
+        sent = message()._replace(params=gps.no_buffers(*weights))
+        size = 0.0015 * norm(vector(*weights))
+        got = gps.displacement(method, sent, SKIPPED)
+        assert got.tolist() == pytest.approx([x * size / 13 for x in UPDATE.tolist()], rel=1e-12)
+
+
+def test_rho_relative_alone_decides_whether_there_is_a_path():
+    assert FedGPS(rho=0.0, rho_relative=0.1).looks_ahead
+    assert not FedGPS(rho=0.5, rho_relative=0.0).looks_ahead
+    assert not FedGPS(rho=0.0).looks_ahead
+    state = State(gps.no_buffers(1.0), vector(2.0), None, None)
+    for share, sent in ((0.1, True), (0.0, False)):
+        method = FedGPS(rho=0.0 if sent else 0.5, rho_relative=share)
+        (told,) = method.send(state, turn(1, Client(0, (1,))))
+        assert (told.update is not None) == sent
+
+
+def test_the_size_of_the_look_ahead_is_reported():
+    # rho 13 and the global norm: e is the update of norm 13, the weights have norm 1
+    method = FedGPS(rho=13.0, perturb_norm="global", norm_epsilon=0.0, goal=False)
+    local = gps.tiny_local(optimizer=Sgd(lr=1.0, momentum=0.0, weight_decay=0.0))
+    work = method.work(local, message(), SKIPPED)
+    assert work.metrics == {
+        "ahead_to_weights": pytest.approx(13.0),
+        "ahead_to_update": pytest.approx(13.0 / norm(work.upload.delta)),
+    }
+    assert method.work(gps.tiny_local(), message(), None).metrics == {}
+
+
+def test_the_reported_sizes_reach_the_rows_of_a_trial(quick):
+    rows = [finished.row for finished in quick(FedGPS(rho_relative=0.01), rounds=3)]
+    assert rows[0]["metrics"] == {}  # nobody has an update to follow yet
+    assert rows[2]["metrics"]["ahead_to_weights"] == pytest.approx(0.01, rel=1e-4)
+    assert rows[2]["metrics"]["ahead_to_update"] > 0
+
+
 # --- path: when there is none ---------------------------------------------------------------------
 
 
 def test_without_rho_the_gradient_is_the_plain_one_and_no_update_travels():
     method = FedGPS(rho=0.0)
-    plain = object()
-    assert method.ahead(gps.tiny_local(), message(), memory(), plain) is plain
+    assert method.shift(gps.tiny_local(), message(), memory()) is None
     state = State(gps.no_buffers(1.0), vector(2.0), None, None)
     (sent,) = method.send(state, turn(1, Client(0, (1,))))
     assert sent.update is None
@@ -655,6 +695,7 @@ DIFFERENCES = [  # options, first round in which weights differ, and in which pr
     ({"perturb_norm": "global"}, 1, 1),
     ({"norm_epsilon": 1e-3}, 1, 1),
     ({"first_time": "global_update"}, 1, 1),  # client 3 is new in round 1
+    ({"rho_relative": 0.1}, 1, 1),
     # goal: at once
     ({"goal": False}, 0, 0),
     ({"w_surrogate_ce": 0.5}, 0, 0),
@@ -663,6 +704,7 @@ DIFFERENCES = [  # options, first round in which weights differ, and in which pr
     ({"align_detach_surrogate": False}, 0, 0),
     ({"w_surrogate_supcon": 0.2}, 0, 0),
     ({"temperature": 0.1}, 0, 0),
+    ({"bn_statistics": "real"}, 0, None),  # the running statistics only
     # prototypes: trained towards from the round after they were made
     ({"w_proto": 0.2}, 1, 1),
     ({"proto_source": "final_pass"}, 1, 0),
@@ -748,12 +790,12 @@ PRESETS = {  # option: default, official, paper
     "lr": (0.01, 0.00998, 0.01),
     "momentum": (0.9, 0.9, 0.9),
     "weight_decay": (1e-5, 1e-5, 1e-5),
-    "max_norm": (10.0, 10.0, 10.0),
+    "max_norm": (10.0, 10.0, None),
     "client_momentum": ("persist", "persist", "persist"),
     "temperature": (0.07, 0.07, 0.07),
     "rho": (0.5, 0.5, 0.5),
     "weighting": ("uniform", "uniform", "uniform"),
-    "direction": (1, 1, 1),
+    "direction": (1, 1, -1),
     "perturb_norm": ("sum", "sum", "global"),
     "first_time": ("none", "none", "global_update"),
     "align_labels": ("distinct", "distinct", "matched"),

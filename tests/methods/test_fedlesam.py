@@ -58,6 +58,35 @@ def test_gradient_is_taken_towards_the_last_received_model(client, params, slope
     assert work.upload.delta.tolist() == pytest.approx([-0.2, -0.2])
 
 
+@pytest.mark.parametrize(
+    ("how", "scale"),  # tensors of norms 3, 4 and 12: their sum is 19, all in all 13
+    [("global", 0.5 / 13), ("sum", 0.5 / 19)],
+)
+def test_perturb_norm_decides_how_long_the_shift_is(client, params, slope, how, scale):
+    points = slope(1.0)
+    start = (0.0, (0.0, 0.0), (0.0, 0.0))
+    memory = Memory(vector(3.0, 0.0, 4.0, 12.0, 0.0), None)
+    method = FedLESAM(variant="base", perturb_norm=how)
+    work = method.work(client(*start, lr=0.1), message(params(*start)), memory)
+    expected = [x * scale for x in (3.0, 0.0, 4.0, 12.0, 0.0)]
+    assert points[0].tolist() == pytest.approx(expected, abs=1e-7)
+    # five weights move by 0.1 each: 0.1 * 5 ** 0.5; the weights themselves are zero
+    assert work.metrics == {"ahead_to_update": pytest.approx(13 * scale / 0.2236068, rel=1e-6)}
+
+
+def test_the_size_of_the_shift_is_reported(client, params, slope):
+    # weights of norm 5, a shift of norm 0.5, and an update of (-0.1, -0.1)
+    slope(1.0)
+    memory = Memory(vector(3.6, 4.8), None)
+    work = FedLESAM(variant="base").work(
+        client(3.0, 4.0, lr=0.1), message(params(3.0, 4.0)), memory
+    )
+    assert work.metrics["ahead_to_weights"] == pytest.approx(0.1, rel=1e-6)
+    assert work.metrics["ahead_to_update"] == pytest.approx(0.5 / 0.1414214, rel=1e-6)
+    newcomer = FedLESAM(variant="base").work(client(3.0, 4.0), message(params(3.0, 4.0)), None)
+    assert newcomer.metrics == {}
+
+
 @pytest.mark.parametrize("variant", ["base", "S", "D"])
 def test_first_participation_is_the_base_method(client, params, slope, variant):
     points = slope(1.0)
@@ -240,7 +269,7 @@ def test_traffic(traffic, options, expected):
 def test_settings_are_those_of_the_paper():
     method, how = FedLESAM(), FedLESAM.optimizer
     assert (method.variant, method.rho, method.correction, method.server_lr) == ("S", 0.5, 0.1, 1.0)
-    assert method.weighting == "uniform"
+    assert (method.weighting, method.perturb_norm) == ("uniform", "global")
     assert (how.lr, how.momentum, how.weight_decay, how.max_norm) == (0.1, 0.0, 0.001, 10.0)
     assert how.lr_decay == 1.0
 

@@ -4,6 +4,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fedgps_ray.data.batches import Batch
+from fedgps_ray.identity import neutral_values
 from fedgps_ray.methods import nucfl
 from fedgps_ray.methods.fedavg import FedAvg, Message
 from fedgps_ray.methods.nucfl import NUCFL, Memory, likeness
@@ -14,6 +15,7 @@ from fedgps_ray.training.losses import confidence_gap
 from fedgps_ray.training.network import Network
 
 HOW = {"lr": 0.001, "weight_decay": 1e-4}
+FEATURES = NUCFL(compare="features")
 
 
 class Script:
@@ -70,7 +72,7 @@ def test_calibration_gap_is_weighted_by_similarity(monkeypatch):
     batch = Batch(x, torch.tensor([0, 1, 0, 1]))
     local = local_of(Model(nn.Identity(), 2, 2), [1, 0, 0, 1, 0, 0], [batch])
     start = local.network.params()
-    loss = NUCFL().gradient(local, Message(start), None)(local, batch)
+    loss = FEATURES.gradient(local, Message(start), None)(local, batch)
     assert float(loss) == pytest.approx(float(F.cross_entropy(x, batch.y)) + 0.1875)
 
 
@@ -78,7 +80,7 @@ def test_no_gradient_flows_through_similarity(two_layers, monkeypatch):
     fixed(monkeypatch, 0.3)
     local, start = two_layers, two_layers.network.params()
     batch = local.data.batches[0]
-    NUCFL().gradient(local, Message(start), None)(local, batch)
+    FEATURES.gradient(local, Message(start), None)(local, batch)
     found = local.network.grads.clone()
     local.network.grads.zero_()
     logits = local.network(batch.x)
@@ -110,7 +112,7 @@ def test_received_model_stays_while_the_local_one_moves(two_layers):
 
 def test_small_batches_reuse_the_last_similarity(two_layers, similarities):
     two_layers.epochs = 2
-    NUCFL().work(two_layers, Message(two_layers.network.params()), None)
+    FEATURES.work(two_layers, Message(two_layers.network.params()), None)
     first, second = similarities[:3], similarities[3:]
     assert first == pytest.approx([1.0] * 3)
     assert second[0] < 1 - 1e-6
@@ -132,22 +134,39 @@ def test_similarity_is_at_most_one(monkeypatch):
 def test_constant_features_do_not_spoil_the_loss(two_layers):
     local = two_layers
     local.network.weights[:9] = 0.0  # all features are zero
-    work = NUCFL().work(local, Message(local.network.params()), None)
+    work = FEATURES.work(local, Message(local.network.params()), None)
     assert work.upload.delta.isfinite().all()
 
 
 def test_similarity_once_an_epoch(two_layers, similarities):
     two_layers.epochs = 3
-    NUCFL(every="epoch").work(two_layers, Message(two_layers.network.params()), None)
+    NUCFL(compare="features", every="epoch").work(
+        two_layers, Message(two_layers.network.params()), None
+    )
     assert len(similarities) == 3
 
 
 def test_first_similarity_is_one_in_spite_of_batchnorm(quick, similarities):
-    row = quick(NUCFL(), rounds=1, optimizer={"lr": 0.05}).pop().row
+    row = quick(FEATURES, rounds=1, optimizer={"lr": 0.05}).pop().row
     assert len(similarities) == row["steps"]
     assert similarities[0] == pytest.approx(1.0, abs=1e-5)
     assert min(similarities) < 0.999
     assert max(similarities) <= 1.0
+
+
+def test_the_mean_similarity_is_reported(two_layers, similarities):
+    two_layers.epochs = 2
+    work = NUCFL(compare="features").work(two_layers, Message(two_layers.network.params()), None)
+    assert len(similarities) == 6
+    assert work.metrics == {"similarity": pytest.approx(sum(similarities) / 6)}
+
+
+def test_each_step_of_an_epoch_counts_its_similarity(two_layers, similarities):
+    two_layers.epochs = 2
+    method = NUCFL(compare="features", every="epoch")
+    work = method.work(two_layers, Message(two_layers.network.params()), None)
+    assert len(similarities) == 2
+    assert work.metrics == {"similarity": pytest.approx(sum(similarities) / 2)}
 
 
 # --- head updates ---------------------------------------------------------------------------------
@@ -179,7 +198,7 @@ def test_received_weights_are_kept_only_to_compare_updates(two_layers):
     sent = Message(two_layers.network.params())
     kept = NUCFL(compare="head_updates").work(two_layers, sent, None).memory
     assert kept.received is sent.params.weights
-    assert NUCFL().work(two_layers, sent, None).memory is None
+    assert FEATURES.work(two_layers, sent, None).memory is None
 
 
 def test_head_updates_go_through_the_runtime(quick, similarities):
@@ -192,10 +211,10 @@ def test_head_updates_go_through_the_runtime(quick, similarities):
 
 def test_similarity_of_zero_is_fedavg(quick, monkeypatch):
     plain = quick(FedAvg(), optimizer=HOW)
-    found = quick(NUCFL(), rounds=1)
+    found = quick(FEATURES, rounds=1)
     assert found[0].row["weights_sha256"] != plain[0].row["weights_sha256"]
     fixed(monkeypatch, 0.0)
-    found = quick(NUCFL())
+    found = quick(FEATURES)
     assert [f.row["weights_sha256"] for f in found] == [f.row["weights_sha256"] for f in plain]
     buffers = [f[-1].snapshot.state.params.buffers for f in (found, plain)]
     assert torch.equal(*buffers)
@@ -203,13 +222,18 @@ def test_similarity_of_zero_is_fedavg(quick, monkeypatch):
 
 def test_batches_of_one_example_with_batchnorm(quick):
     data = {"name": "synthetic", "image_size": 4, "train_size": 30, "test_size": 10}
-    finished = quick(NUCFL(), dataset=data, clients=2, batch_size=1, rounds=1)
+    finished = quick(FEATURES, dataset=data, clients=2, batch_size=1, rounds=1)
     assert finished[0].clients[0]["steps"] == finished[0].clients[0]["samples"]
 
 
 def test_settings_are_those_of_the_paper():
     assert NUCFL.optimizer == Sgd(lr=0.001, momentum=0.9, weight_decay=1e-4)
-    assert (NUCFL().compare, NUCFL().every) == ("features", "batch")
+    assert NUCFL().every == "batch"
+
+
+def test_head_updates_are_compared_unless_features_are_asked_for():
+    assert NUCFL().compare == "head_updates"
+    assert neutral_values(NUCFL)["compare"] == "features"  # the id of earlier trials stays
 
 
 @pytest.mark.parametrize("wrong", [{"compare": "logits"}, {"every": 2}, {"beta": 1.0}])

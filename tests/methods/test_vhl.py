@@ -96,6 +96,59 @@ def test_real_and_noise_images_share_batch_statistics():
     assert float(local.network.model.body[0].running_mean) == pytest.approx(0.2)
 
 
+def two_norms():
+    """A client whose two BatchNorms see the real values 0, 2 and the noise 10, 12."""
+    body = nn.Sequential(BatchNorm(1), BatchNorm(1), nn.Flatten())
+    values = torch.tensor([0.0, 2.0, 10.0, 12.0], dtype=torch.float64).view(4, 1, 1, 1)
+    local = local_of(body, 1, Batch(values[2:], LABELS))
+    local.network.weights[:2] = vector(1.0, 0.0)  # scale and offset of the first
+    local.network.weights[2:4] = vector(1.0, 0.0)
+    return local, Batch(values[:2], LABELS)
+
+
+def vector(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),  # mean, variance of the first BatchNorm and of the second
+    [
+        # a tenth of mean 6 and of variance 104/3; then of 0 and 4/3
+        ("joint", [0.6, 10.4 / 3, 0.0, 0.4 / 3]),
+        # a tenth of mean 1 and of variance 2; the second sees -1 and 1, not -1.18 and -0.78
+        ("real", [0.1, 0.2, 0.0, 0.2]),
+    ],
+)
+def test_running_statistics_follow_both_or_the_real_images_alone(how, expected):
+    local, real = two_norms()
+    VHL(bn_statistics=how).gradient(local, None, None)(local, real)
+    assert local.network.buffers.tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_running_statistics_do_not_change_the_step():
+    found = []
+    for how in ("joint", "real"):
+        local, real = two_norms()
+        loss = VHL(bn_statistics=how).gradient(local, None, None)(local, real)
+        found.append((float(loss), local.network.grads.tolist(), local.backward_passes))
+    assert found[0] == found[1]
+    assert any(found[0][1])
+
+
+def test_statistics_of_real_images_change_what_is_tested_and_not_what_is_trained(quick):
+    joint, real = (quick(VHL(bn_statistics=how), **SMALL)[-1] for how in ("joint", "real"))
+    assert joint.row["weights_sha256"] == real.row["weights_sha256"]
+    assert joint.row["loss"] != real.row["loss"]
+
+
+def test_without_batchnorm_the_statistics_make_no_difference(quick):
+    joint, real = (
+        quick(VHL(bn_statistics=how), model="cnn", **SMALL)[-1] for how in ("joint", "real")
+    )
+    assert joint.row["weights_sha256"] == real.row["weights_sha256"]
+    assert joint.row["loss"] == real.row["loss"]
+
+
 def test_zero_features_give_a_finite_gradient():
     real, virtual = torch.zeros(2, 2, requires_grad=True), torch.zeros(2, 2, requires_grad=True)
     VHL().alignment(real, virtual, LABELS, torch.tensor([0, 0])).backward()

@@ -1,6 +1,5 @@
 """Files that are complete or absent, and folders that one process holds at a time."""
 
-import json
 import os
 import subprocess
 import sys
@@ -17,10 +16,17 @@ def names(folder):
 
 
 def test_a_file_is_put_in_place_whole(tmp_path):
-    path = tmp_path / "deep" / "down" / "note.txt"
+    path = tmp_path / "note.txt"
     files.write(path, lambda beside: beside.write_text("new"))
     assert path.read_text() == "new"
     assert names(path.parent) == ["note.txt"]
+
+
+def test_a_folder_that_is_gone_is_told_and_not_made_again(tmp_path):
+    gone = tmp_path / "gone"
+    with pytest.raises(UserError, match="its folder was deleted or moved while it was in use"):
+        files.write(gone / "note.txt", lambda beside: beside.write_text("new"))
+    assert not gone.exists()
 
 
 def test_nobody_sees_a_file_half_written(tmp_path):
@@ -82,7 +88,7 @@ def test_json_that_cannot_be_written_leaves_the_old_file(tmp_path):
     files.write_json(path, {"a": [1, None, 0.1]})
     with pytest.raises(TypeError):
         files.write_json(path, {"a": object()})
-    assert json.loads(path.read_text()) == {"a": [1, None, 0.1]}
+    assert files.read_json(path)["a"] == [1, None, 0.1]
     assert names(tmp_path) == ["note.json"]
 
 

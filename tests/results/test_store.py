@@ -5,13 +5,12 @@ import shutil
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
 from fedgps_ray.errors import UserError
-from fedgps_ray.results import schema, store
+from fedgps_ray.results import files, schema, store
 from fedgps_ray.results.read import read_trial, trial_folders
 from fedgps_ray.results.schema import LAYOUT_VERSION
 from fedgps_ray.results.store import TrialStore, spec_of
@@ -72,7 +71,7 @@ def filled(folder, spec=SPEC, rounds=3):
 def edited(trial, **changes):
     path = trial.folder / "trial.json"
     info = json.loads(path.read_text())
-    path.write_text(json.dumps({**info, **changes}))
+    files.write_json(path, {**info, **changes})
 
 
 # --- what is written ----------------------------------------------------------------------------
@@ -154,6 +153,7 @@ def test_rows_reach_the_disk_about_once_a_second(tmp_path, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(store.time, "monotonic", lambda: now[0])
     trial = TrialStore(tmp_path, SPEC)
+    trial.make()
     path = trial.folder / "rounds.parquet"
     trial.add(row(1), client_rows(1))
     assert pq.read_table(path).num_rows == 1
@@ -228,6 +228,7 @@ def test_rows_that_are_gone_or_damaged_are_noticed(tmp_path, name, harm):
 
 def test_a_missing_round_is_noticed(tmp_path):
     trial = TrialStore(tmp_path, SPEC)
+    trial.make()
     for number in (1, 3):
         trial.add(row(number), client_rows(number))
     trial.flush()
@@ -237,6 +238,7 @@ def test_a_missing_round_is_noticed(tmp_path):
 
 def test_a_client_without_a_row_is_noticed(tmp_path):
     trial = TrialStore(tmp_path, SPEC)
+    trial.make()
     trial.add(row(1), client_rows(1)[:1])
     trial.flush()
     assert not TrialStore(tmp_path, SPEC).resume_rows(1)
@@ -269,7 +271,7 @@ def test_what_trial_json_lacks_is_named(tmp_path):
     trial = filled(tmp_path)
     info = json.loads((trial.folder / "trial.json").read_text())
     del info["spec"], info["status"]
-    (trial.folder / "trial.json").write_text(json.dumps(info))
+    files.write_json(trial.folder / "trial.json", info)
     with pytest.raises(UserError, match="it lacks status, spec"):
         read_trial(trial.folder)
 
@@ -348,9 +350,9 @@ def test_trials_of_a_folder(tmp_path):
 
 def test_a_failing_flush_leaves_the_rows_of_before(tmp_path):
     trial = filled(tmp_path)
-    trial.add(row(4, loss="high"), client_rows(4))
-    with pytest.raises(pa.ArrowInvalid):
-        trial.flush()
+    with pytest.raises(ValueError, match="high"):
+        trial.add(row(4, loss="high"), client_rows(4))
+    trial.flush()
     assert pq.read_table(trial.folder / "rounds.parquet").num_rows == 3
     kept = ["clients.parquet", "partition.parquet", "rounds.parquet", "trial.json"]
     assert sorted(path.name for path in trial.folder.iterdir()) == kept

@@ -270,7 +270,7 @@ def two_checkpoints(folder):
 def edit(path, change):
     manifest = json.loads(path.read_text())
     change(manifest)
-    path.write_text(json.dumps(manifest))
+    files.write_json(path, manifest)
 
 
 NEWEST = {

@@ -272,8 +272,8 @@ def killed_copies(spec, base):
     copies = []
     real = files.write
 
-    def copying(path, fill):
-        real(path, fill)
+    def copying(path, fill, durable=True):
+        real(path, fill, durable)
         copies.append(base / f"copy {len(copies)}")
         shutil.copytree(base / "whole", copies[-1])
 
@@ -449,7 +449,7 @@ def test_a_folder_of_another_spec_is_not_touched(tmp_path):
     stopped_after(spec, tmp_path, 1)
     path = folder_of(spec, tmp_path) / "trial.json"
     info = json.loads(path.read_text())
-    path.write_text(json.dumps({**info, "spec": other.model_dump(mode="json")}))
+    files.write_json(path, {**info, "spec": other.model_dump(mode="json")})
     before = {p.name: p.read_bytes() for p in path.parent.iterdir() if p.is_file()}
     with pytest.raises(UserError, match="belongs to another spec"):
         rows_of(spec, tmp_path)
@@ -460,7 +460,7 @@ def test_full_disk_ends_the_trial_and_names_the_path(tmp_path, monkeypatch):
     spec = spec_of("fedavg")
     write, full = files.write, []
 
-    def no_space(path, fill):
+    def no_space(path, fill, durable=True):
         if full and path.suffix == ".safetensors":
             raise UserError(f"cannot write {path}: No space left on device")
         write(path, fill)

@@ -6,6 +6,7 @@ import pytest
 
 from fedgps_ray.errors import UserError
 from fedgps_ray.identity import Label
+from fedgps_ray.results import files
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.spec import ExecutionSpec
 from fedgps_ray.sweep.ledger import Ledger, read
@@ -103,7 +104,7 @@ def test_a_trial_whose_settings_make_another_identity_is_put_in_quarantine(ledge
     path = book.place(grid[0]) / "trial.json"
     info = json.loads(path.read_text())
     info["spec"]["batch_size"] = 16
-    path.write_text(json.dumps(info))
+    files.write_json(path, info)
     (moved,) = book.quarantine()
     assert moved.parent.name == "quarantine"
     assert "belongs to another spec" in book.notes[0]

@@ -1,5 +1,10 @@
-"""resume: what a folder has begun is brought to its end."""
+"""resume: what a folder has begun is brought to its end.
 
+A folder may come from anybody. It says what to compute; where that runs, and where data is read
+and results are stored, only the user says.
+"""
+
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -7,14 +12,27 @@ from fedgps_ray.cli.app import say
 from fedgps_ray.cli.commands.trials import run_and_show
 from fedgps_ray.cli.declared import Resume
 from fedgps_ray.cli.options import use_token
+from fedgps_ray.errors import UserError
+from fedgps_ray.identity import ID
 from fedgps_ray.loading import load
 from fedgps_ray.results.code import admit
 from fedgps_ray.results.folders import no_results
-from fedgps_ray.results.read import read_experiment, read_trial, trial_folders
-from fedgps_ray.results.schema import ENDED
+from fedgps_ray.results.read import (
+    HASH,
+    check,
+    is_sealed,
+    read_experiment,
+    read_trial,
+    trial_folders,
+)
+from fedgps_ray.results.schema import DONE, ENDED
 from fedgps_ray.results.store import spec_of
-from fedgps_ray.spec import execution_spec
+from fedgps_ray.spec import ExecutionSpec, TrialSpec, execution_spec
 from fedgps_ray.sweep import ledger
+
+KEPT = ("actors", "client_cpus", "client_gpus", "device", "hang_seconds", "checkpoint_seconds")
+LOCAL_LOGS = ("csv", "tensorboard")  # write to the results folder and send nothing
+ASKED = {"address": "--address", "storage": "--storage", "data_dir": "--data-dir"}
 
 
 def resume(options: Resume) -> None:
@@ -28,9 +46,12 @@ def resume(options: Resume) -> None:
 def _resume_sweep(options: Resume) -> None:
     _admit_sweep(options)
     known, facts = ledger.read(options.folder)
-    other = {} if options.address is None else {"address": options.address}
-    execution = execution_spec(**{**facts.pop("execution"), "out": options.folder, **other})
-    use_token(execution.address)
+    told = facts.pop("execution")
+    if told.get("actors") == 0:  # of a sweep that Python code ran in its own process
+        del told["actors"]
+    execution = _execution(told, options, options.folder)
+    if execution.actors == 0:
+        raise UserError("--actors 0: a sweep runs on Ray; use 1 or more, or auto")
     resume_sweep = load("fedgps_ray.cli.commands.sweep:resume_sweep")
     resume_sweep(known, facts, execution, options.failed, options.as_json)
 
@@ -40,33 +61,119 @@ def _admit_sweep(options: Resume) -> None:
     facts, folders = read_experiment(options.folder), [options.folder]
     folders += trial_folders(options.folder)
     for cell in facts["cells"]:
-        _admit(cell["spec"], folders, facts.get("execution", {}), options.trust_code)
+        admit_code(cell["spec"], folders, facts.get("execution"), options.trust_code)
 
 
 _TOLD: set[str] = set()
 
 
-def _admit(
-    settings: dict[str, Any], folders: list[Path], execution: dict[str, Any], trust: bool
-) -> None:
-    """Allow the code of a trial to be imported, and say once from where."""
-    for line in admit(settings, folders, execution.get("files", {}), trust):
+def admit_code(settings: dict[str, Any], folders: list[Path], told: Any, trust: bool) -> None:
+    """Allow the code of a trial to be imported, and say once from where.
+
+    told: how the trial ran, according to its folder.
+    """
+    where = _named_files(told.get("files", {}) if isinstance(told, dict) else {})
+    for line in admit(settings, folders, where, trust):
         if line not in _TOLD:
             say(line)
         _TOLD.add(line)
 
 
+def _execution(told: dict[str, Any], options: Resume, out: Path) -> ExecutionSpec:
+    """Return how to run: as the user says, and as the folder says where that is harmless."""
+    harmless = {key: told[key] for key in KEPT if key in told}
+    harmless["log"] = [name for name in _logs(told) if name in LOCAL_LOGS]
+    files = known_files(told.get("files", {}))
+    for line in _ignored(told, options):
+        say(line)
+    use_token(options.address)
+    return execution_spec(**{**harmless, "files": files, **options.wanted, "out": out})
+
+
+def known_files(told: Any) -> dict[str, str]:
+    """Return where files may be that the settings name by their content, which is checked."""
+    paths = {key: Path(path) for key, path in _named_files(told).items()}
+    return {key: str(path) for key, path in paths.items() if path.is_file() or path.is_dir()}
+
+
+def _named_files(told: Any) -> dict[str, str]:
+    """Return the paths that a folder has for hashes of content."""
+    if not isinstance(told, dict):
+        raise UserError(f"execution.files: must be a table, got {told!r}")
+    return {key: str(path) for key, path in told.items() if HASH.fullmatch(key)}
+
+
+def _logs(told: dict[str, Any]) -> list[str]:
+    """Return where else the rounds went."""
+    names = told.get("log", [])
+    if not isinstance(names, list):
+        raise UserError(f"execution.log: must be a list, got {names!r}")
+    return [str(name) for name in names]
+
+
+def _ignored(told: dict[str, Any], options: Resume) -> list[str]:
+    """Return what the folder says about where to run and store, and the user did not repeat."""
+    lines = []
+    for key, option in ASKED.items():
+        value, wanted = told.get(key), options.wanted.get(key)
+        if value is not None and wanted is None:
+            again = f"{option} {shlex.quote(str(value))}"
+            lines.append(f"this folder was run with {again}; pass {again} to use it again")
+    for name in _logs(told):
+        if name not in (*LOCAL_LOGS, *(options.log or [])):
+            again = f"--log {shlex.quote(name)}"
+            lines.append(f"this folder was run with {again}; pass {again} to use it again")
+    if told.get("download") and not options.download:
+        lines.append("this folder was run with --download; pass --download to use it again")
+    return lines
+
+
+# --- single runs ----------------------------------------------------------------------------------
+
+
 def _resume_trials(options: Resume, folders: list[Path]) -> None:
     if not folders:
         raise no_results(options.folder)
-    infos = {trial: read_trial(trial) for trial in folders}
-    open_trials = {trial: info for trial, info in infos.items() if info["status"] not in ENDED}
-    if not open_trials:
+    unreadable: list[str] = []
+    found = [_to_do(trial, options.trust_code, unreadable) for trial in folders]
+    to_do = [work for work in found if work is not None]
+    if not to_do and not unreadable:
         say(f"all {len(folders)} trials of {options.folder} have ended; nothing to do")
-    other = {} if options.address is None else {"address": options.address}
-    for trial, info in open_trials.items():
-        _admit(info["spec"], [trial, trial.parent.parent], info["execution"], options.trust_code)
-        spec, out = spec_of(trial, info), trial.parent.parent
-        execution = execution_spec(**{**info["execution"], "out": out, **other})
-        use_token(execution.address)
-        run_and_show(spec, execution, False, options.as_json)
+    for out, spec, told in to_do:
+        run_and_show(spec, _execution(told, options, out), False, options.as_json)
+    if unreadable:
+        raise UserError("\n".join(unreadable))
+
+
+def _to_do(
+    trial: Path, trust: bool, unreadable: list[str]
+) -> tuple[Path, TrialSpec, dict[str, Any]] | None:
+    """Return what is left to do for a trial; one that is damaged is put aside and run again."""
+    if not ID.fullmatch(trial.resolve().name):
+        say(f"{trial} is not a trial's folder, which is named after its id; left as it is")
+        return None
+    out = trial.parent.parent
+    problems = check(trial)
+    try:
+        info = read_trial(trial)
+        if info["status"] in ENDED and not problems:
+            _note_unsealed(trial, info)
+            return None
+        admit_code(info["spec"], [trial, out], info["execution"], trust)
+        spec = spec_of(trial, info)
+    except UserError as problem:  # it cannot be run; the other trials go on
+        unreadable.append(str(problem))
+        return None
+    if problems and info["status"] in DONE:  # else its rows are checked when it goes on
+        _put_aside(trial, out, problems)
+    return out, spec, info["execution"]
+
+
+def _note_unsealed(trial: Path, info: dict[str, Any]) -> None:
+    if not is_sealed(info):
+        say(f"{trial.name} is not sealed: changes to its files cannot be noticed")
+
+
+def _put_aside(trial: Path, out: Path, problems: list[str]) -> None:
+    moved = ledger.aside(trial, out / "quarantine")
+    say(f"{trial.name} was damaged and is moved to {moved}: {'; '.join(problems)}")

@@ -34,10 +34,6 @@ def _will_train(options: Run) -> bool:
     return known and data and (options.restart or not _may_have_ended(options))
 
 
-def _has_gpu(options: Run) -> bool:
-    return options.address is not None or shutil.which("nvidia-smi") is not None
-
-
 def _exists(name: str) -> bool:
     """Say whether a name is that of a file, or of something in a Python file."""
     place = name.rpartition(":")[0] if ".py:" in name else name
@@ -49,6 +45,10 @@ def _may_be_brief(options: Run) -> bool:
     small = options.dataset in SMALL and options.model in SMALL_MODELS
     turns = (options.rounds or USUAL_ROUNDS) * options.clients * options.sampling_rate
     return options.actors in (None, "auto") and small and turns < BRIEF_TURNS
+
+
+def _has_gpu(options: Run) -> bool:
+    return options.address is not None or shutil.which("nvidia-smi") is not None
 
 
 def _may_have_ended(options: Run) -> bool:

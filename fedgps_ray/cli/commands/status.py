@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import typer
 from rich.markup import escape
 from rich.table import Table
 
@@ -20,11 +21,13 @@ def status(options: Status) -> None:
     if not has_results(options.folder):
         _show_parent(options)
         return
-    found = standing(options.folder, options.timing)
+    found = standing(options.folder, options.timing, options.verify)
     if options.as_json:
         print(json.dumps(found))
     else:
         _show(found)
+    if options.verify and found["damaged"]:
+        raise typer.Exit(1)
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -35,15 +38,22 @@ def _show(found: dict[str, Any]) -> None:
     show_accuracies(out, [from_json(row) for row in found["leaderboard"]])
     for trial_id, reason in found["failures"].items():
         out.print(escape(f"{trial_id} failed: {reason.partition(chr(10))[0]}"), soft_wrap=True)
-    for trial_id in found["damaged"]:
-        out.print(f"{trial_id} is damaged; the next sweep or resume runs it again")
+    for trial_id, reason in found["problems"].items():
+        text = f"{trial_id} is damaged; the next sweep or resume runs it again: {reason}"
+        out.print(escape(text), soft_wrap=True)
+    if found["not_sealed"]:
+        number = len(found["not_sealed"])
+        out.print(f"{number} not sealed: without hashes, changes to its files cannot be noticed")
+    if "verified" in found:
+        out.print(f"{found['verified']} ended trials are as they were when they ended")
     for name, value in found.get("timing", {}).items():
         out.print(f"{name.replace('_', ' ')}: {value}")
 
 
 def _show_parent(options: Status) -> None:
     """Show the results folders below a folder, a line each."""
-    found = {str(path): standing(path, options.timing) for path in below(options.folder)}
+    paths = list(below(options.folder))
+    found = {str(path): standing(path, options.timing, options.verify) for path in paths}
     if not found:
         raise no_results(options.folder)
     if options.as_json:
@@ -52,8 +62,9 @@ def _show_parent(options: Status) -> None:
     table = Table("folder", "trials", "status", "best")
     for folder, each in found.items():
         counts = each["counts"]
-        told = ", ".join(f"{number} {name}" for name, number in counts.items())
+        parts = [f"{number} {name}" for name, number in counts.items()]
+        damaged = [f"{len(each['damaged'])} damaged"] if each["damaged"] else []
         bests = [row["best"] for row in each["leaderboard"] if row["best"] is not None]
-        best = percent(max(bests, default=None))
+        told, best = ", ".join(parts + damaged), percent(max(bests, default=None))
         table.add_row(escape(folder), str(sum(counts.values())), told, best)
     out.print(table)

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedgps_ray.api.devices import check_devices, placed
+from fedgps_ray.api.devices import check_devices, device_settings
 from fedgps_ray.api.settings import checked_execution
 from fedgps_ray.api.sweeps import Screen
 from fedgps_ray.cli.again import survive
@@ -45,13 +44,16 @@ def run_paper(options: PaperRun) -> None:
 
 
 def loaded(file: Path, options: Launch) -> Experiment:
-    """Return the experiment of a file with the settings of options, which win over it."""
+    """Return an experiment on the device that options, its trials or its share of a GPU name."""
+    given = options.settings or []
+    experiment = load(file, [*_as_text(device_settings(options.wanted)), *given])
+    implied = device_settings(experiment.execution | options.wanted)
+    named = any("device" in cell.spec.model_fields_set for cell in experiment.cells)
+    return load(file, [*_as_text(implied), *given]) if implied and not named else experiment
 
-    def with_device(device: Mapping[str, Any]) -> Experiment:
-        chosen = [f"{key}={value}" for key, value in device.items()]
-        return load(file, [*chosen, *(options.settings or [])])
 
-    return placed(with_device, options.wanted)
+def _as_text(settings: dict[str, str]) -> list[str]:
+    return [f"{key}={value}" for key, value in settings.items()]
 
 
 def _launch(job: SweepPlan, options: Launch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from rich.markup import escape
 
-from fedgps_ray.api.devices import device_settings
+from fedgps_ray.api.devices import device_settings, unused_gpu
 from fedgps_ray.api.progress import ending, follow, opening
 from fedgps_ray.api.running import run_unless_ended
 from fedgps_ray.api.settings import checked_execution
@@ -90,6 +90,8 @@ def run_and_show(spec: TrialSpec, execution: ExecutionSpec, restart: bool, as_js
     folder = TrialStore(execution.out, spec).folder
 
     def show(events: Generator[Event]) -> None:
+        if idle := unused_gpu(spec, execution):
+            say(idle)
         if execution.actors != 0:
             survive(folder, execution.address)
         _follow(spec, events, folder)

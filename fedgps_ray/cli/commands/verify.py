@@ -1,22 +1,90 @@
-"""verify: the methods compute what they should."""
+"""verify: the methods compute what they should, and results are what their settings give."""
 
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from fedgps_ray.cli.app import err, out
+from fedgps_ray.cli.commands.resume import admit_code, known_files
 from fedgps_ray.cli.declared import Verify
+from fedgps_ray.errors import UserError
 from fedgps_ray.experiment.files import named_method
 from fedgps_ray.methods import METHODS
 from fedgps_ray.methods.outside import make
+from fedgps_ray.results.folders import no_results
+from fedgps_ray.results.read import read_trial, trial_folders
+from fedgps_ray.tools.replay import Replay, replay
 from fedgps_ray.tools.verify import Proof, run_checks, run_laws
 
 
 def verify(options: Verify) -> None:
-    """Check the methods that are named, or all; exit 1 if a claim does not hold."""
+    """Check the methods that are named, or all, or a folder; exit 1 if a claim does not hold."""
+    folder = _folder(options)
+    if folder is None:
+        _verify_methods(options)
+    else:
+        _verify_folder(folder, options)
+
+
+def _folder(options: Verify) -> Path | None:
+    """Return the results folder to verify, if one is named."""
+    names = options.names or []
+    folders = [Path(name) for name in names if name not in METHODS and Path(name).is_dir()]
+    if not folders:
+        _refuse_options_of_folders(options)
+        return None
+    if len(names) > 1:
+        raise UserError("verify takes one results folder, or names of methods")
+    if options.ray:
+        raise UserError("--ray is for methods of your own, not for a results folder")
+    return folders[0]
+
+
+def _refuse_options_of_folders(options: Verify) -> None:
+    wanted = options.rounds is not None or options.full or options.data_dir is not None
+    if wanted or options.trust_code:
+        raise UserError(
+            "--rounds, --full, --data-dir and --trust-code are for a results folder; name one"
+        )
+
+
+def _verify_folder(folder: Path, options: Verify) -> None:
+    trials = trial_folders(folder)
+    if not trials:
+        raise no_results(folder)
+    replays = []
+    with err.status("training again") as status:
+        for trial in trials:
+            status.update(f"training {trial.name} again")
+            replays.append(_replay(trial, options))
+    if options.as_json:
+        print(json.dumps([each._asdict() for each in replays]))
+    else:
+        for each in replays:
+            out.print(escape(str(each)), soft_wrap=True, highlight=False)
+        out.print(f"{sum(each.holds for each in replays)} of {len(replays)} trials hold")
+    if not all(each.holds for each in replays):
+        raise typer.Exit(1)
+
+
+def _replay(trial: Path, options: Verify) -> Replay:
+    """Train a trial again; its files and its code are checked by their content."""
+    try:
+        info = read_trial(trial)
+        files = known_files(info["execution"].get("files", {}))
+        folders = [trial, trial.parent.parent]
+        admit_code(info["spec"], folders, info["execution"], options.trust_code)
+    except UserError as problem:
+        return Replay(trial.name, 0, 0, str(problem))
+    sources = {"data_dir": options.data_dir, "files": files}
+    return replay(trial, options.rounds, options.full, sources)
+
+
+def _verify_methods(options: Verify) -> None:
     proofs = []
     with err.status("checking") as status:
         for proof in _proofs(options.names or [], options.ray):

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console, RenderableType
 from rich.live import Live
 
+from fedgps_ray.api.guard import guarded
 from fedgps_ray.cli import keys
 from fedgps_ray.cli.app import out, writing
 from fedgps_ray.cli.declared import Watch
@@ -39,7 +40,7 @@ def watch(options: Watch) -> None:
 def _show_once(picture: RenderableType, svg: Path | None) -> None:
     out.print(picture)
     if svg is not None:
-        console = Console(record=True, width=SVG_WIDTH, file=io.StringIO())
+        console = guarded(Console(record=True, width=SVG_WIDTH, file=io.StringIO()))
         console.print(picture)
         drawn = console.export_svg(title="fedgps-ray")
         alone = re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL)  # fonts of another host

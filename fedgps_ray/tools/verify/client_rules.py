@@ -19,6 +19,7 @@ from fedgps_ray.tools.verify.check import Check, Claims, Stated, Value, stated
 from fedgps_ray.training.local import Local
 
 AT_ONE = {"weight": (1.0,)}
+WHOLE, SUMMED = FedLESAM(), FedLESAM(perturb_norm="sum")
 
 
 def checks() -> list[Check]:
@@ -216,6 +217,10 @@ def fedlesam() -> Claims:
         "last received (1, 1), now (0.4, 0.2): the gradient is taken at (0.7, 0.6)": Stated(
             (0.7, 0.6), lambda: shifted_to(scalars, (1.0, 1.0)), 1e-6
         ),
+        # the tensors' norms 0.6 and 0.8 add up to 1.4: (0.4, 0.2) + 0.5 / 1.4 (0.6, 0.8)
+        "perturb_norm sum: the gradient is taken at (0.6142857, 0.4857143)": Stated(
+            (0.6142857, 0.4857143), lambda: shifted_to(scalars, (1.0, 1.0), SUMMED), 1e-6
+        ),
         "a client that takes part for the first time is not shifted": Stated(
             (0.4, 0.2), lambda: shifted_to(scalars, None), 0.0
         ),
@@ -236,12 +241,12 @@ def fedlesam() -> Claims:
     }
 
 
-def shifted_to(start: toy.Start, last: Sequence[float] | None) -> Value:
+def shifted_to(start: toy.Start, last: Sequence[float] | None, method: FedLESAM = WHOLE) -> Value:
     """Return where a client takes its first gradient."""
     local = toy.client(start, toy.slope(1.0, 1.0))
     sent = lesam.Message(local.network.params(), toy.vector(0.0, 0.0), None)
     memory = None if last is None else lesam.Memory(toy.vector(*last), toy.vector(0.0, 0.0))
-    FedLESAM().work(local, sent, memory)
+    method.work(local, sent, memory)
     return toy.points(local)[0]
 
 

@@ -40,6 +40,10 @@ def path() -> Claims:
         "perturb_norm global: the whole look-ahead has the norm 0.5": Stated(
             GLOBAL, lambda: ahead(FedGPS(perturb_norm="global", **PATH), LONG, old), NEAR
         ),
+        # weights of norm 5, a tenth of that along (3, 4) of norm 5
+        "rho_relative 0.1 at the weights (0, 5): the look-ahead along (3, 4) is (0.3, 0.4)": Stated(
+            (0.3, 0.4), lambda: ahead_from(FedGPS(rho_relative=0.1, **PATH), (0.0, 5.0)), NEAR
+        ),
         "ten times the update, the same look-ahead": Stated(
             SUM, lambda: ahead(FedGPS(**PATH), [10 * x for x in LONG], old), NEAR
         ),
@@ -75,6 +79,16 @@ def ahead(method: Method, update: Sequence[float], memory: object) -> Value:
     start = toy.params(*[0.0] * len(update))
     method.work(local, Message(start, toy.vector(*update), None, 2.0), memory)
     return toy.points(local)[0]
+
+
+def ahead_from(method: Method, at: tuple[float, float]) -> Value:
+    """Return how far from given weights a client takes its gradient along (3, 4) in round 1."""
+    local = toy.client(PLANE, toy.slope(0.0, 0.0))
+    local.round = 1
+    sent = Message(toy.params(*at), toy.vector(3.0, 4.0), None, 2.0)
+    method.work(local, sent, Memory(-1, 0.5, None))
+    (x, y), *_ = [toy.points(local)[0]]
+    return x - at[0], y - at[1]
 
 
 def two_clients(method: Method) -> Value:

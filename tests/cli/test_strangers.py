@@ -1,0 +1,300 @@
+"""A folder from somebody else: it says what to compute, and nothing about where."""
+
+import io
+import json
+import socket
+import sys
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from fedgps_ray import cli
+from fedgps_ray.api.guard import Guard
+from fedgps_ray.cli.app import err
+from fedgps_ray.cli.commands import resume as resuming
+from fedgps_ray.errors import UserError
+from fedgps_ray.experiment import load
+from fedgps_ray.experiment.tables import parse_setting
+from fedgps_ray.results import files, schema
+from fedgps_ray.results.read import hashes, read_rows
+from fedgps_ray.results.tables import write
+from fedgps_ray.rounds.trial import run_trial
+from fedgps_ray.spec import ExecutionSpec, trial_spec
+from fedgps_ray.sweep.state import State
+from fedgps_ray.sweep.state import load as load_state
+from fedgps_ray.units import printable
+
+SPEC = trial_spec(
+    method="fedavg",
+    model="mlp",
+    dataset={"name": "synthetic", "image_size": 8, "train_size": 40, "test_size": 20},
+    partition="iid",
+    clients=2,
+    rounds=3,
+)
+ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m"
+
+
+@pytest.fixture
+def fedgps(monkeypatch, capsys):
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["fedgps-ray", *map(str, words)])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as end:
+            code = end.code or 0
+        said = capsys.readouterr()
+        return code, said.out, " ".join(said.err.split())
+
+    return run
+
+
+@pytest.fixture
+def interrupted(tmp_path):
+    """Return a results folder with a trial that stopped after its first round."""
+    events = run_trial(SPEC, ExecutionSpec(out=tmp_path, actors=0, checkpoint_seconds=0))
+    next(events), next(events)
+    events.close()
+    return tmp_path
+
+
+def trial_json(folder):
+    return folder / "trials" / SPEC.trial_id / "trial.json"
+
+
+def edit(folder, **execution):
+    path = trial_json(folder)
+    info = json.loads(path.read_text())
+    info["execution"] |= execution
+    files.write_json(path, info)
+
+
+# --- where it runs --------------------------------------------------------------------------------
+
+
+def test_nobody_connects_to_the_address_in_a_folder(interrupted, fedgps, monkeypatch):
+    monkeypatch.delenv("FEDGPS_RAY_ADDRESS", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as trap:
+        trap.settimeout(0.5)
+        address = f"127.0.0.1:{trap.getsockname()[1]}"
+        edit(interrupted, address=address)
+        code, _, said = fedgps("resume", interrupted)
+        with pytest.raises(TimeoutError):
+            trap.accept()
+    assert code == 0
+    assert f"run with --address {address}; pass --address {address} to use it again" in said
+
+
+def test_storage_and_data_in_a_folder_are_shown_and_ignored(interrupted, fedgps, tmp_path):
+    victim = tmp_path / "victim" / "trials" / SPEC.trial_id
+    victim.mkdir(parents=True)
+    (victim / "thesis.txt").write_text("precious")
+    edit(interrupted, storage=(tmp_path / "victim").as_uri(), data_dir="/their/data", download=True)
+    code, _, said = fedgps("resume", interrupted)
+    assert code == 0
+    for option in ("--storage file:///", "--data-dir /their/data", "--download"):
+        assert f"pass {option}" in said
+    assert (victim / "thesis.txt").read_text() == "precious"
+
+
+def test_what_the_user_repeats_is_used(interrupted, monkeypatch):
+    edit(interrupted, storage="s3://theirs", actors=3)
+    used = []
+    monkeypatch.setattr(
+        resuming, "run_and_show", lambda spec, execution, *_: used.append(execution)
+    )
+    monkeypatch.setenv("FEDGPS_RAY_ADDRESS", "10.0.0.1:6379")
+    monkeypatch.setattr(
+        sys, "argv", ["fedgps-ray", "resume", str(interrupted), "--data-dir", "/my/data"]
+    )
+    with pytest.raises(SystemExit):
+        cli.main()
+    (execution,) = used
+    assert (execution.address, str(execution.data_dir)) == ("10.0.0.1:6379", "/my/data")
+    assert (execution.storage, execution.actors) == (None, 3)
+
+
+def test_files_are_looked_for_only_where_there_are_some(tmp_path):
+    (tmp_path / "own.npz").touch()
+    told = {"a" * 64: str(tmp_path / "own.npz"), "b" * 64: "/dev/zero", "../x": "/etc/passwd"}
+    assert resuming.known_files(told) == {"a" * 64: str(tmp_path / "own.npz")}
+    with pytest.raises(UserError, match="must be a table"):
+        resuming.known_files(["/etc/passwd"])
+
+
+# --- what reaches the terminal --------------------------------------------------------------------
+
+
+def test_an_error_text_cannot_move_the_cursor(interrupted, fedgps):
+    path = trial_json(interrupted)
+    info = json.loads(path.read_text())
+    files.write_json(path, {**info, "status": "failed", "error": f"{ESCAPES}[bold]x"})
+    code, said, _ = fedgps("status", interrupted)
+    assert code == 0
+    assert "[bold]x" in said
+    assert not set(said) & set(ESCAPES[:1] + "\x07\x9b")
+
+
+@pytest.mark.parametrize("text", [ESCAPES, "a\u202eb", "\ud800", "\r", "\x00"])
+def test_control_characters_are_marked(text):
+    shown = printable(f"before {text} after\n\tx")
+    shown.encode()
+    assert printable(shown) == shown
+    assert shown.startswith("before ")
+    assert shown.endswith(" after\n\tx")
+    assert "\N{REPLACEMENT CHARACTER}" in shown
+
+
+def test_consoles_guard_tables_and_colours_remain():
+    console = Console(file=io.StringIO(), force_terminal=True, width=60)
+    console.push_render_hook(Guard())
+    table = Table("name")
+    table.add_row(f"[red]{ESCAPES}x[/]")
+    console.print(table)
+    written = console.file.getvalue()
+    assert "\x07" not in written
+    assert "\x1b[31m" in written
+    assert "\x1b[2J" not in written
+    assert any(isinstance(hook, Guard) for hook in err._render_hooks)
+
+
+def test_a_state_shows_no_control_characters(tmp_path):
+    state = State(f"tiny{ESCAPES}", 1, 1)
+    state.events.append((1.0, ESCAPES))
+    state.save(tmp_path)
+    read = load_state(tmp_path)
+    assert "\x1b" not in read.name + read.events[0][1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"finished": "many"},
+        {"running": {"x": 3}},
+        {"events": [[1]]},
+        {"nodes": 3},
+        {"began": None},
+    ],
+)
+def test_wrong_types_in_live_json_are_no_state(tmp_path, change):
+    State("tiny", 1, 1).save(tmp_path)
+    content = json.loads((tmp_path / "live.json").read_text())
+    files.write_json(tmp_path / "live.json", {**content, **change})
+    assert load_state(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"summary": {"rounds_done": "2"}},
+        {"summary": [1]},
+        {"status": "done\n"},
+        {"error": 3},
+        {"execution": None},
+        {"trial_id": "x\ntouch PWNED; exit 0 #"},
+    ],
+)
+def test_wrong_types_in_trial_json_are_one_line(interrupted, fedgps, change):
+    path = trial_json(interrupted)
+    info = json.loads(path.read_text())
+    files.write_json(path, {**info, **change})
+    for command in (["resume", interrupted], ["report", interrupted], ["watch", interrupted]):
+        code, _, said = fedgps(*command)
+        assert code == 2
+        assert "trial.json is damaged" in said
+
+
+# --- seals and replays ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def finished(tmp_path):
+    list(run_trial(SPEC, ExecutionSpec(out=tmp_path, actors=0)))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["rounds", "clients", "partition"])
+def test_a_flipped_bit_is_told_and_the_trial_is_run_again(finished, fedgps, name):
+    path = finished / "trials" / SPEC.trial_id / f"{name}.parquet"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 4
+    path.write_bytes(content)
+    code, said, _ = fedgps("status", finished, "--verify")
+    assert code == 1
+    assert f"{name}.parquet is damaged" in " ".join(said.split())
+    code, _, said = fedgps("resume", finished)
+    assert code == 0
+    assert "is moved to" in said
+    assert (finished / "quarantine" / f"{SPEC.trial_id}-1").is_dir()
+    code, said, _ = fedgps("status", finished, "--verify")
+    assert code == 0
+    assert "1 ended trials are as they were when they ended" in said
+
+
+def test_a_replay_proves_what_a_seal_cannot(finished, fedgps):
+    code, said, _ = fedgps("verify", finished)
+    assert code == 0
+    assert "all 3 of 3 rounds trained again" in " ".join(said.split())
+    code, said, _ = fedgps("verify", finished / "trials" / SPEC.trial_id, "--rounds", 1)
+    assert "the first 1 of 3 rounds" in " ".join(said.split())
+    forge(finished)
+    assert fedgps("status", finished, "--verify")[0] == 0
+    code, said, _ = fedgps("verify", finished)
+    assert code == 1
+    assert "accuracy is 0.999 on record" in " ".join(said.split())
+
+
+def forge(folder):
+    """Set an accuracy and make all hashes again, as somebody might who wants to be believed."""
+
+    path = trial_json(folder)
+    rows = read_rows(path.with_name("rounds.parquet"), schema.ROUNDS)
+    place = rows.column_names.index("accuracy")
+    rows = rows.set_column(place, "accuracy", [[0.999] * len(rows)])
+    write(path.with_name("rounds.parquet"), rows)
+    info = json.loads(path.read_text())
+    files.write_json(path, {**info, "files": hashes(path.parent)})
+
+
+def test_a_changed_row_of_an_unfinished_trial_is_not_carried_on(interrupted, fedgps):
+
+    path = trial_json(interrupted).with_name("rounds.parquet")
+    rows = read_rows(path, schema.ROUNDS)
+    place = rows.column_names.index("accuracy")
+    write(path, rows.set_column(place, "accuracy", [[0.999] * len(rows)]))
+    code, _, said = fedgps("resume", interrupted)
+    assert code == 0
+    assert "the rows of finished rounds are missing or were changed" in said
+    assert "starting from the first round" in said
+    assert 0.999 not in read_rows(path, schema.ROUNDS)["accuracy"].to_pylist()
+
+
+# --- numbers and depths ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            '[search]\nsamples = 1000000000\n[search.ranges]\n"method.rho" = {low=0.1, high=1.0}\n',
+            "search.samples: at most 20,000, got 1,000,000,000",
+        ),
+        ("base." + ".".join(["a"] * 3000) + " = 1\n", "nested too deeply"),
+        ("base = " + "[" * 3000 + "]" * 3000 + "\n", "nested too deeply"),
+        ("[base]\nthreads = 1000000\n", "threads: must be less than or equal to 1024"),
+    ],
+    ids=["samples", "deep key", "deep list", "threads"],
+)
+def test_an_experiment_beyond_all_bounds_is_refused_at_once(tmp_path, text, message):
+    path = tmp_path / "own.toml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        load(path)
+
+
+def test_a_setting_nested_too_deeply_is_refused():
+    for setting in ("a=" + "[" * 5000 + "]" * 5000, ".".join(["a"] * 3000) + "=1"):
+        with pytest.raises(UserError, match="nested too deeply"):
+            parse_setting(setting)

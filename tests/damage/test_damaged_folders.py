@@ -1,0 +1,213 @@
+"""Damaged folders: every command that reads one says the same as before, or tells the damage.
+
+FEDGPS_DAMAGE_CASES sets how many are tried: FEDGPS_DAMAGE_CASES=10000 pytest tests/damage
+"""
+
+import json
+import os
+import shutil
+import sys
+from collections import Counter
+from typing import NamedTuple
+
+import pytest
+import typer
+
+from fedgps_ray import cli
+from fedgps_ray.analysis import load
+from fedgps_ray.errors import UserError
+from fedgps_ray.results import files
+from fedgps_ray.rounds import worker
+from fedgps_ray.rounds.trial import run_trial
+from fedgps_ray.spec import ExecutionSpec, trial_spec
+from fedgps_ray.sweep.ledger import Ledger, read
+from fedgps_ray.sweep.plan import facts
+from fedgps_ray.sweep.state import State
+from tests.damage.harm import harm
+
+CASES = int(os.environ.get("FEDGPS_DAMAGE_CASES", "300"))
+CHUNK = 50
+ASKED = 2 if CASES <= 300 else 10  # commands per folder, in turn
+TINY = {
+    "dataset": {"name": "synthetic", "image_size": 8, "train_size": 40, "test_size": 20},
+    "model": "mlp",
+    "clients": 2,
+    "sampling_rate": 1.0,
+    "partition": "iid",
+}
+TOLD = (
+    *("is damaged", "was damaged", "not sealed", '"not_sealed": ["', "newer version"),
+    *("older version", "no trials", "not a trial's", "comes from the trials"),
+)
+
+
+class Answer(NamedTuple):
+    """What a command said: its result, and whether it told that something is wrong."""
+
+    said: object
+    told: bool
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory):
+    """Make a sweep's folder with two finished trials and an interrupted one."""
+    folder = tmp_path_factory.mktemp("pristine") / "sweep"
+    specs = [trial_spec(**TINY, method="fedavg", rounds=2, seed=seed) for seed in (0, 1)]
+    specs.append(trial_spec(**TINY, method="scaffold", rounds=4))
+    execution = ExecutionSpec(out=folder, actors=0, checkpoint_seconds=0)
+    for spec in specs:
+        events = run_trial(spec, execution)
+        for event in events:
+            if isinstance(event, dict) and event["round"] == 2:
+                break
+        events.close()
+        list(run_trial(spec, execution)) if spec.rounds == 2 else None
+    Ledger(folder, specs).write(
+        {"name": "tiny", **facts("", "", None, "tiny.toml"), "execution": {}}
+    )
+    State("tiny", 3, 8, finished=2, rounds_before=6, began=1.0, ended=2.0).save(folder)
+    return folder
+
+
+# --- the commands --------------------------------------------------------------------------------
+
+
+def run_command(capsys, monkeypatch, *words):
+    """Run a command in this process; a traceback goes on to the test."""
+    monkeypatch.setattr(sys, "argv", ["fedgps-ray", *map(str, words)])
+    capsys.readouterr()
+    try:
+        cli.main()
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+    text = capsys.readouterr()
+    return code, text.out, text.err
+
+
+def by_command(*words):
+    def ask(folder, capsys, monkeypatch):
+        code, said, noted = run_command(capsys, monkeypatch, *words, folder)
+        assert code in (0, 1, 2), (code, noted)
+        assert "\x1b" not in said + noted
+        told = code != 0 or any(word in said + noted for word in TOLD)
+        return Answer(said.replace(str(folder), ""), told)
+
+    return ask
+
+
+def frames(folder, capsys, monkeypatch):
+    """Read what a report is made from."""
+    tables, problems = [], []
+    for kind in (load.trials, load.rounds, load.clients, load.partitions):
+        try:
+            frame = kind(folder)
+        except UserError as problem:
+            return Answer(None, bool(str(problem)))
+        problems += frame.attrs["problems"] + frame.attrs.get("not_sealed", [])
+        place = frame.drop(columns=[name for name in ("folder",) if name in frame])
+        tables.append(place.to_json(default_handler=str))
+    return Answer(tables, bool(problems))
+
+
+def sweep_again(folder, capsys, monkeypatch):
+    """Find out what a sweep would do, without doing it."""
+    try:
+        ledger, about = read(folder)
+        ledger.quarantine()
+        statuses = [(entry.spec.trial_id, *entry[1:]) for entry in ledger.entries()]
+    except UserError as problem:
+        return Answer(None, bool(str(problem)))
+    return Answer((statuses, about), bool(ledger.notes))
+
+
+def resume_single(folder, capsys, monkeypatch):
+    """Continue the trials of a folder without a sweep, and return what they end with."""
+    (folder / "experiment.json").unlink(missing_ok=True)
+    code, _, noted = run_command(capsys, monkeypatch, "resume", folder, "--actors", 0)
+    assert code in (0, 2), noted
+    ends = [
+        (path.parent.name, info["status"], info["summary"]["weights_sha256"])
+        for path in sorted(folder.glob("trials/*/trial.json"))
+        if not path.parent.name.endswith(".bak") and (info := sound(path)) is not None
+    ]
+    told = code != 0 or any(word in noted for word in (*TOLD, "starting from the first", "missing"))
+    return Answer(ends, told)
+
+
+def sound(path):
+    try:
+        return files.read_json(path)
+    except (OSError, ValueError):
+        return None
+
+
+COMMANDS = {
+    "status": by_command("status"),
+    "status --json": by_command("status", "--json"),
+    "status --verify": by_command("status", "--verify"),
+    "watch --once": by_command("watch", "--once"),
+    "frames": frames,
+    "resume": resume_single,
+    "sweep": sweep_again,  # last: it moves trials away
+}
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("first", range(0, CASES, CHUNK))
+def test_a_damaged_folder_is_told_or_read_the_same(first, pristine, tmp_path, capsys, monkeypatch):
+    tools = tmp_path, capsys, monkeypatch
+    before = {name: answer(ask, pristine, *tools) for name, ask in COMMANDS.items()}
+    assert [name for name, each in before.items() if each.told] == []
+    counts = Counter()
+    for seed in range(first, min(first + CHUNK, CASES)):
+        damaged = shutil.copytree(pristine, tmp_path / "damaged" / "sweep")
+        what = harm(damaged, seed)
+        for name, ask in asked(seed):
+            try:
+                now = answer(ask, damaged, *tools)
+            except (Exception, typer.Exit) as problem:
+                raise AssertionError(f"{what}, then {name}") from problem
+            same = now.said == before[name].said
+            assert now.told or same, f"{what}, then {name}: {before[name].said} became {now.said}"
+            counts["told" if now.told else "unaffected"] += 1
+        shutil.rmtree(tmp_path / "damaged")
+    note = os.environ.get("FEDGPS_DAMAGE_COUNTS")
+    if note:
+        with open(note, "a") as file:
+            file.write(json.dumps(counts) + "\n")
+
+
+def asked(seed):
+    """Return the commands for one folder; with few folders not all, as some take a second."""
+    names = list(COMMANDS)
+    chosen = {names[(seed + step) % len(names)] for step in range(ASKED)}
+    return [(name, COMMANDS[name]) for name in names if name in chosen]
+
+
+def answer(ask, folder, tmp_path, capsys, monkeypatch):
+    """Ask about a copy: some commands change what they look at."""
+    copy = shutil.copytree(folder, tmp_path / "copy" / "sweep")
+    try:
+        return ask(copy, capsys, monkeypatch)
+    finally:
+        shutil.rmtree(tmp_path / "copy")
+
+
+def test_the_test_would_notice_a_silent_change(pristine, tmp_path, capsys, monkeypatch):
+    copy = shutil.copytree(pristine, tmp_path / "copy" / "sweep")
+    before = frames(copy, capsys, monkeypatch)
+    path = next(copy.glob("trials/*/trial.json"))
+    info = json.loads(path.read_text())
+    info["summary"]["best_accuracy"] = 0.999
+    files.write_json(path, info)  # with a seal of its own: only a replay can tell
+    after = frames(copy, capsys, monkeypatch)
+    assert not after.told
+    assert after.said != before.said
+
+
+def test_the_pristine_trials_are_those_that_it_says(pristine):
+    assert worker  # PyTorch is imported before the clock of the other tests runs
+    paths = pristine.glob("trials/*/trial.json")
+    statuses = sorted(json.loads(path.read_text())["status"] for path in paths)
+    assert statuses == ["finished", "finished", "interrupted"]
