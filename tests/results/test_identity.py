@@ -109,7 +109,8 @@ def test_every_setting_but_those_that_must_be_given_has_a_neutral_value():
     }
     own = ("Npz", "Arrays", "Leaf", "ImageFolder", "HuggingFace")
     content = {f"dataset {kind}: {field}" for kind in own for field in ("file", "sha256")}
-    assert without == {"dataset Named: name", *content}
+    code = {"dataset Function: name", "dataset Function: code"}
+    assert without == {"dataset Named: name", *content, *code}
 
 
 # --- what an identity is --------------------------------------------------------------------------
