@@ -1,11 +1,12 @@
 """Which device trials compute on: what options ask for, and whether it is there."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from fedgps_ray.errors import UserError
+from fedgps_ray.experiment import Experiment
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 
 
@@ -15,6 +16,16 @@ def device_settings(wanted: Mapping[str, Any]) -> dict[str, str]:
     if asked != "auto":
         return {"device": asked}
     return {"device": "cuda"} if wanted.get("client_gpus") else {}
+
+
+def placed(
+    load: Callable[[Mapping[str, str]], Experiment], wanted: Mapping[str, Any]
+) -> Experiment:
+    """Load an experiment on the device that options, its trials or its share of a GPU name."""
+    experiment = load(device_settings(wanted))
+    implied = device_settings({**experiment.execution, **wanted})
+    named = any("device" in cell.spec.model_fields_set for cell in experiment.cells)
+    return load(implied) if implied and not named else experiment
 
 
 def check_devices(trials: Sequence[TrialSpec], execution: ExecutionSpec) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.live import Live
 
 from fedgps_ray.api import settings as given
+from fedgps_ray.api.devices import check_devices, placed
 from fedgps_ray.api.notebook import Progress, console_for
 from fedgps_ray.api.progress import follow, say
 from fedgps_ray.api.results import Results
@@ -76,7 +77,8 @@ def sweep(
     axes = {"method": methods, "seed": seeds, "scenario": scenarios}
     what, how = given.split(settings)
     wanted = {key: list(values) for key, values in axes.items() if values is not None}
-    cells = _experiment(experiment, given.dotted({**wanted, **what}))
+    settled = given.dotted({**wanted, **what})
+    cells = placed(lambda device: _experiment(experiment, {**device, **settled}), settings)
     plan = plan_of(cells, _execution(cells, how), _described(experiment))
     screen = Screen(console_for(progress))
     for told in imported(cells):
@@ -103,6 +105,7 @@ def _execution(experiment: Experiment, how: Mapping[str, Any]) -> ExecutionSpec:
 
 
 def _launch(plan: SweepPlan, screen: Screen) -> None:
+    check_devices(plan.ledger.specs, plan.execution)
     try:
         if plan.execution.actors == 0:
             _run_here(plan, screen)

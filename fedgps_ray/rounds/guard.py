@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from torch import Tensor
+from torch import OutOfMemoryError, Tensor
 
 from fedgps_ray.errors import ClientFailed, Stopped, UserError
 from fedgps_ray.methods.base import Method, Reply
@@ -13,7 +13,7 @@ from fedgps_ray.references import found_of
 from fedgps_ray.references.failures import failed
 
 LOOP = "fedgps_ray.rounds.loop"
-PASSED_ON = (UserError, ClientFailed, Stopped)
+PASSED_ON = (UserError, ClientFailed, Stopped, OutOfMemoryError)  # a full GPU is no fault of it
 
 
 def guarded(method: Method) -> Method:

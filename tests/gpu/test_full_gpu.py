@@ -9,6 +9,7 @@ from fedgps_ray.cluster import actors, dispatch
 from fedgps_ray.cluster.dispatch import Dispatcher, Shared, Unit
 from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.errors import ClientFailed, GpuFull
+from fedgps_ray.rounds.guard import _Guarded
 from fedgps_ray.rounds.worker import Job
 from fedgps_ray.spec import trial_spec
 
@@ -120,3 +121,12 @@ def test_the_message_names_share_batch_and_remedies(monkeypatch):
     for part in ("share is 0.2 of a GPU", "48 examples", "--client-gpus", "batch_size", "2.00 GiB"):
         assert part in told
     assert "more" not in told
+
+
+def test_it_is_no_fault_of_a_method_from_outside():
+    def work(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    method = _Guarded(types.SimpleNamespace(work=work), "mine.py:Mine")
+    with pytest.raises(torch.OutOfMemoryError):
+        method.work(None, None, None)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedgps_ray.api import devices
+from fedgps_ray.api import devices, sweeps
 from fedgps_ray.cli.commands.run import _will_train
 from fedgps_ray.cli.commands.sweep import loaded
 from fedgps_ray.cli.declared import Run, Sweep
@@ -117,6 +117,35 @@ def test_the_device_of_an_experiment(base, share, given, device, tmp_path):
     file.write_text(f"[base]\nrounds = 2\n{base}\n{grid}[execution]\nactors = 1\n{share}\n")
     found = loaded(file, Sweep(file=file, **given))
     assert [cell.spec.device for cell in found.cells] == [device] * 2
+
+
+@pytest.mark.parametrize(
+    ("base", "share", "given", "device"),
+    [
+        ({}, {}, {}, "cpu"),
+        ({}, {"client_gpus": 0.5}, {}, "cuda"),
+        ({}, {}, {"client_gpus": 0.5}, "cuda"),
+        ({}, {"client_gpus": 0.5}, {"device": "cpu", "client_gpus": 0}, "cpu"),
+        ({"device": "cuda"}, {}, {}, "cuda"),
+        ({"device": "cuda"}, {}, {"device": "auto"}, "cuda"),
+        ({"device": "cuda"}, {}, {"device": "cpu"}, "cpu"),
+    ],
+)
+@pytest.mark.usefixtures("gpu")
+def test_the_device_of_a_python_sweep(base, share, given, device, tmp_path, monkeypatch):
+    plans = []
+    monkeypatch.setattr(sweeps, "_run_here", lambda plan, screen: plans.append(plan))
+    monkeypatch.setattr(sweeps, "Results", lambda folder: None)
+    tables = {"base": {"rounds": 2, **base}, "grid": {"seed": [0, 1]}, "execution": share}
+    sweeps.sweep(tables, out=tmp_path, progress=False, **given)
+    assert [spec.device for spec in plans[0].ledger.specs] == [device] * 2
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_sweep_of_python_code_is_refused_without_its_gpu(tmp_path):
+    with pytest.raises(UserError, match="PyTorch finds no GPU here"):
+        sweeps.sweep({"base": {"device": "cuda"}}, out=tmp_path / "sweep", progress=False)
+    assert not (tmp_path / "sweep").exists()
 
 
 # --- doctor -------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedgps_ray.api.devices import check_devices, device_settings
+from fedgps_ray.api.devices import check_devices, placed
 from fedgps_ray.api.settings import checked_execution
 from fedgps_ray.api.sweeps import Screen
 from fedgps_ray.cli.again import survive
@@ -44,16 +45,13 @@ def run_paper(options: PaperRun) -> None:
 
 
 def loaded(file: Path, options: Launch) -> Experiment:
-    """Return an experiment on the device that options, its trials or its share of a GPU name."""
-    given = options.settings or []
-    experiment = load(file, [*_as_text(device_settings(options.wanted)), *given])
-    implied = device_settings(experiment.execution | options.wanted)
-    named = any("device" in cell.spec.model_fields_set for cell in experiment.cells)
-    return load(file, [*_as_text(implied), *given]) if implied and not named else experiment
+    """Return the experiment of a file with the settings of options, which win over it."""
 
+    def on(device: Mapping[str, str]) -> Experiment:
+        chosen = [f"{key}={value}" for key, value in device.items()]
+        return load(file, [*chosen, *(options.settings or [])])
 
-def _as_text(settings: dict[str, str]) -> list[str]:
-    return [f"{key}={value}" for key, value in settings.items()]
+    return placed(on, options.wanted)
 
 
 def _launch(job: SweepPlan, options: Launch) -> None:
