@@ -36,6 +36,9 @@ class Difference(NamedTuple):
 
 def paired(scores: pd.DataFrame, first: str, second: str) -> Difference:
     """Compare two variants on the draws that both have; scores: variant, draw and score."""
+    twice = scores[scores["variant"].isin([first, second])].duplicated(["variant", *DRAW])
+    if twice.any():
+        raise UserError(f"{twice.sum()} draws of {first} or {second} have more than one trial")
     table = scores.pivot_table(index=DRAW, columns="variant", values="score")
     missing = {first, second} - set(table.columns)
     if missing:

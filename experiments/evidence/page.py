@@ -7,7 +7,9 @@ The same files always give the same page. Nothing is written while results are m
 
 import argparse
 import json
+from collections.abc import Hashable, Mapping
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -37,18 +39,33 @@ SWITCHES: dict[str, tuple[object, object]] = {
     "eval_logits": ("all", "real"),
     "bn_statistics": ("joint", "real"),
 }
+WITH_NOISE = ("vhl", "fedgps", "fedgps_cf")
+LAST_SCENARIO = 5  # later ones are for pilots and tuning
 GENERATORS = {"weighting": (0, 1, 2), "eval_logits": (1, 2, 3), "bn_statistics": (0, 2, 3)}
 
 
 def scored(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return finished trials with their variant in words and their score in points."""
-    done = trials[trials["status"].isin(["finished", "diverged"])].copy()
-    options = done["method_options"].where(done["method_options"] != "{}", "")
+    """Return the study's finished trials, their variant in words and their score in points."""
+    ended = trials["status"].isin(["finished", "diverged"])
+    done = trials[ended & (trials["scenario"] <= LAST_SCENARIO)].copy()
     done["settings"] = done["variant"]
-    done["variant"] = (done["method"] + " " + options).str.strip()
+    done["variant"] = [_named(row) for row in done.to_dict("records")]
     done["score"] = 100 * done["last_ten_accuracy"].astype(float).fillna(0.0)
     done["best"] = 100 * done["best_accuracy"].astype(float).fillna(0.0)
     return done
+
+
+def _named(row: Mapping[Hashable, Any]) -> str:
+    """Return the method and all in which a trial departs from the study's setting."""
+    settings, parts = json.loads(row["settings"]), [row["method"]]
+    if row["method_options"] != "{}":
+        parts.append(row["method_options"])
+    noise = settings.get("surrogate.batch_size", row["batch_size"])
+    if row["method"] in WITH_NOISE and noise != row["batch_size"]:
+        parts.append(f"noise {noise}")
+    if settings.get("eval_logits", "all") != "all":
+        parts.append(f"eval_logits {settings['eval_logits']}")
+    return " ".join(parts)
 
 
 def switches(done: pd.DataFrame) -> pd.DataFrame:

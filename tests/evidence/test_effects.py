@@ -48,6 +48,12 @@ def test_a_missing_variant_and_a_single_draw_are_refused():
         difference(np.array([1.0]))
 
 
+def test_two_trials_of_the_same_draw_are_not_averaged():
+    both = pd.concat([scores(a=[1, 2], b=[3, 4]), scores(a=[50])])
+    with pytest.raises(UserError, match="1 draws of a or b have more than one trial"):
+        paired(both, "a", "b")
+
+
 @pytest.mark.parametrize(
     ("mean", "high", "p", "expected"),
     [

@@ -126,6 +126,19 @@ def test_the_page_answers_and_finds_the_effect_that_was_put_in(published, tmp_pa
     assert again.read_text() == text
 
 
+def test_a_trial_of_the_ablation_is_not_taken_for_one_of_the_comparison(results):
+    # one run has the options of FedGPS matched, but twice the noise and real logits only
+    done = page.scored(load.trials(results))
+    assert len(done[done["variant"] == page.MATCHED]) == 6
+    assert len(done[done["variant"] == f"{page.MATCHED} noise 64 eval_logits real"]) == 2
+
+
+def test_draws_of_pilots_and_tuning_are_left_out(results):
+    trials = load.trials(results)
+    assert len(page.scored(trials)) == len(trials)
+    assert page.scored(trials.assign(scenario=9)).empty
+
+
 def test_without_results_nothing_is_written(tmp_path):
     with pytest.raises(UserError, match="no results in"):
         page.write(tmp_path, tmp_path / "evidence.md")
