@@ -143,8 +143,9 @@ def _guard_token() -> None:
 
 def _guard_session() -> None:
     """Let nobody else look into the folder with Ray's logs and sockets, which Ray leaves open."""
-    with contextlib.suppress(OSError, AttributeError):
-        Path(ray._private.worker._global_node.get_session_dir_path()).chmod(0o700)
+    node: Any = ray._private.worker._global_node
+    with contextlib.suppress(OSError):
+        Path(node.get_session_dir_path()).chmod(0o700)
 
 
 def num_actors(execution: "ExecutionSpec", clients: int, per_round: int) -> int:

@@ -15,6 +15,7 @@ from fedgps_ray.results.read import (
     check,
     columns,
     has_readable_clients,
+    headless,
     is_sealed,
     read_experiment,
     read_rows,
@@ -60,7 +61,7 @@ def _live_note(folder: Path) -> str | None:
 
 
 def _trials(folder: Path) -> list[Path]:
-    trials = trial_folders(folder)
+    trials = [*trial_folders(folder), *headless(folder)]
     if not trials:
         raise UserError(f"no trials in {folder}: expected trials/*/trial.json there")
     return trials

@@ -16,7 +16,7 @@ from fedgps_ray.cli.options import use_token
 from fedgps_ray.errors import UserError
 from fedgps_ray.identity import ID
 from fedgps_ray.loading import load
-from fedgps_ray.results.read import HASH, check, is_sealed, read_trial, trial_folders
+from fedgps_ray.results.read import HASH, check, headless, is_sealed, read_trial, trial_folders
 from fedgps_ray.results.schema import DONE, ENDED
 from fedgps_ray.results.store import spec_of
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, execution_spec
@@ -31,7 +31,7 @@ def resume(options: Resume) -> None:
     if (options.folder / "experiment.json").exists():
         _resume_sweep(options)
     else:
-        _resume_trials(options, trial_folders(options.folder))
+        _resume_trials(options, [*trial_folders(options.folder), *headless(options.folder)])
 
 
 def _resume_sweep(options: Resume) -> None:
