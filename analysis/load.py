@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,6 +20,7 @@ from fedgps_ray.results.read import (
     DAMAGED,
     check,
     columns,
+    headless,
     is_sealed,
     joined,
     listed,
@@ -44,7 +46,7 @@ def trials(*folders: Path) -> pd.DataFrame:
     attrs["problems"] says what was left out and why, attrs["not_sealed"] which trials have no
     hashes by which changes to their files could be noticed.
     """
-    places, problems = _sound([*_trial_folders(folders), *_headless(folders)])
+    places, problems = _sound([*_trial_folders(folders), *itertools.chain(*map(headless, folders))])
     read, unreadable = _each(_trial, places)
     if not read:
         raise UserError("\n".join([*problems, *unreadable]))
@@ -176,7 +178,7 @@ def _model_bytes(path: Path) -> int | None:
 
 def _rows(name: str, columns_: pa.Schema, folders: Iterable[Path]) -> pd.DataFrame:
     """Return the rows that all trials have so far; a trial may have none yet."""
-    places, changed = _sound([*_trial_folders(folders), *_headless(folders)])
+    places, changed = _sound([*_trial_folders(folders), *itertools.chain(*map(headless, folders))])
     paths = [folder / name for folder in places]
     tables, unreadable = _each(
         lambda path: read_rows(path, columns_), [path for path in paths if path.exists()]
@@ -246,15 +248,6 @@ def _trials_in(folder: Path) -> list[Path]:
         if trials_there := listed(folder, place):
             return trials_there
     raise UserError(f"no trials in {folder}: expected trials/*/trial.json there")
-
-
-def _headless(folders: Iterable[Path]) -> Iterator[Path]:
-    """Yield folders of trials whose trial.json is gone though they have rows."""
-    for folder in folders:
-        for path in sorted(folder.glob("trials/*/rounds.parquet")):
-            trial = path.parent
-            if not trial.name.startswith(".") and not (trial / "trial.json").exists():
-                yield trial
 
 
 def _progress(folder: Path) -> tuple[bool, int, int]:

@@ -2,7 +2,7 @@
 
     python -m fedgps_ray.experiments.evidence.collect runs/depth runs/breadth --out RESULTS
 
-A trial keeps its settings and its curves, 5 to 6 KB, and each partition is kept once; models,
+A trial keeps its settings and its curves, 6 to 7 KB, and each partition is kept once; models,
 rows of single clients, test losses, times and all weights hashes but the last are left out.
 `fedgps-ray report` reads the rest.
 """
@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedgps_ray.errors import UserError
+from fedgps_ray.results import files
+from fedgps_ray.results.read import hashes
 from fedgps_ray.results.schema import ENDED
 
 NOT_KEPT = {
@@ -27,7 +29,7 @@ NOT_KEPT = {
     "aggregate_seconds",
     "evaluate_seconds",
 }
-LEFT_OUT = ("machine", "updated")
+LEFT_OUT = ("machine", "updated", files.SEAL)
 LIMIT_BYTES = 3_000_000
 
 
@@ -57,13 +59,14 @@ def _one(source: Path, target: Path, partitions: set[str]) -> int:
     info = json.loads((source / "trial.json").read_text())
     kept = {key: value for key, value in info.items() if key not in LEFT_OUT}
     kept["execution"] = {}  # where it ran is no part of the evidence, but every trial has the key
-    (target / "trial.json").write_text(json.dumps(kept, separators=(",", ":")) + "\n")
     rounds = pq.read_table(source / "rounds.parquet")
     unused = [name for name in rounds.column_names if name in NOT_KEPT]
     _write(with_last_hash(rounds.drop_columns(unused)), target / "rounds.parquet")
     if info["partition_sha256"] not in partitions:
         partitions.add(info["partition_sha256"])
         _write(pq.read_table(source / "partition.parquet"), target / "partition.parquet")
+    kept["files"] = hashes(target)
+    files.write_json(target / "trial.json", kept, durable=False)
     return sum(path.stat().st_size for path in target.iterdir())
 
 

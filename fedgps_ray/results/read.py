@@ -213,6 +213,13 @@ def trial_folders(experiment: Path) -> list[Path]:
     return listed(experiment, "trials/*/trial.json")
 
 
+def headless(folder: Path) -> list[Path]:
+    """Return the folders of trials whose trial.json is gone though they have rows."""
+    trials = sorted(path.parent for path in folder.glob("trials/*/rounds.parquet"))
+    visible = [trial for trial in trials if not trial.name.startswith(".")]
+    return [trial for trial in visible if not (trial / "trial.json").exists()]
+
+
 def listed(folder: Path, pattern: str) -> list[Path]:
     """Return the trials whose trial.json matches a pattern, without incomplete copies."""
     folders = sorted(path.parent for path in folder.glob(pattern))

@@ -16,6 +16,7 @@ from fedgps_ray.results.read import (
     check,
     columns,
     has_readable_clients,
+    headless,
     is_sealed,
     read_experiment,
     read_rows,
@@ -124,7 +125,7 @@ def _live_note(folder: Path, known: State | None) -> str | None:
 
 
 def _trials(folder: Path) -> list[Path]:
-    trials = trial_folders(folder)
+    trials = [*trial_folders(folder), *headless(folder)]
     if not trials:
         raise UserError(f"no trials in {folder}: expected trials/*/trial.json there")
     return trials

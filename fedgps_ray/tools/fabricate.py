@@ -126,6 +126,7 @@ def _write(folder: Path, made: Made) -> None:
     _write_json(place / "trial.json", _info(made))
     rows = [columns(made.spec) | row for row in made.rows]
     pq.write_table(pa.Table.from_pylist(rows, schema=schema.ROUNDS), place / "rounds.parquet")
+    pq.write_table(schema.CLIENTS.empty_table(), place / "clients.parquet")
 
 
 def _info(made: Made) -> Row:

@@ -128,11 +128,11 @@ def test_what_is_damaged_is_left_out_and_told(tmp_path):
     damaged = add(tmp_path, [0.5], seed=2)
     (damaged.folder / "trial.json").write_text("{")
     (damaged.folder / "rounds.parquet").write_bytes(b"PAR1")
-    for read, name in [(trials, "trial.json"), (rounds, "rounds.parquet")]:
+    for read in (trials, rounds):
         frame = read(tmp_path)
         assert frame["trial_id"].tolist() == [whole.folder.name]
         (problem,) = frame.attrs["problems"]
-        assert f"{damaged.folder.name}/{name} is damaged" in problem
+        assert f"{damaged.folder.name}/trial.json is damaged" in problem
 
 
 def test_nothing_wrong_is_no_problem(tmp_path):
@@ -163,6 +163,7 @@ def test_the_settings_of_a_trial_are_those_of_its_rows(tmp_path):
 
 def test_a_trial_tells_how_it_ended_and_what_it_ran_with(tmp_path):
     trial = add(tmp_path, [0.5], status="failed", method={"name": "fedprox", "mu": 0.5})
+    trial.write_partition(np.ones((2, 2), np.int64))
     trial.note(error="client 3 failed", partition_sha256=SHA)
     one = trials(tmp_path).iloc[0]
     assert (one["error"], one["diverged"], one["partition_sha256"]) == (
@@ -229,7 +230,7 @@ def test_of_two_copies_the_readable_one_counts(tmp_path):
 
 def test_trials_with_other_columns_are_one_frame(tmp_path):
     for seed in (1, 2, 3):
-        path = add(tmp_path, [0.2, 0.6], seed=seed).folder / "rounds.parquet"
+        path = add(tmp_path, [0.2, 0.6], "interrupted", seed=seed).folder / "rounds.parquet"
         table = pq.read_table(path)
         if seed == 1:
             table = table.drop_columns(["train_loss"])

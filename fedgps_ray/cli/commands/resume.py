@@ -20,6 +20,7 @@ from fedgps_ray.results.folders import no_results
 from fedgps_ray.results.read import (
     HASH,
     check,
+    headless,
     is_sealed,
     read_experiment,
     read_trial,
@@ -40,7 +41,7 @@ def resume(options: Resume) -> None:
     if (options.folder / "experiment.json").exists():
         _resume_sweep(options)
     else:
-        _resume_trials(options, trial_folders(options.folder))
+        _resume_trials(options, [*trial_folders(options.folder), *headless(options.folder)])
 
 
 def _resume_sweep(options: Resume) -> None:
