@@ -29,7 +29,7 @@ NOT_KEPT = {
     "aggregate_seconds",
     "evaluate_seconds",
 }
-LEFT_OUT = ("machine", "updated", files.SEAL)
+LEFT_OUT = ("machine", "computed_on", "updated", files.SEAL)
 LIMIT_BYTES = 3_000_000
 
 

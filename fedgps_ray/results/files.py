@@ -101,7 +101,8 @@ def refuse_link(path: Path) -> None:
 def write_json(path: Path, content: Mapping[str, Any], durable: bool = True) -> None:
     """Write JSON sealed with a hash of its content; if durable, laid out for people to read."""
     plain = json.loads(json.dumps({**content, SEAL: None}))  # as it will be read again
-    text = json.dumps({**plain, SEAL: _seal(plain)}, indent=2 if durable else None) + "\n"
+    layout: dict[str, Any] = {"indent": 2} if durable else {"separators": (",", ":")}
+    text = json.dumps({**plain, SEAL: _seal(plain)}, **layout) + "\n"
 
     def fill(beside: Path) -> None:
         beside.write_text(text)

@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedgps_ray import seeds
+from fedgps_ray.results import files
+from fedgps_ray.results.read import hashes
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.results.summary import summary
 from fedgps_ray.spec import ExecutionSpec, columns, trial_spec
@@ -152,6 +154,12 @@ def add_later_columns(folder):
     """Rewrite the rounds of all trials with those columns."""
     for number, path in enumerate(sorted(folder.glob("trials/*/rounds.parquet"))):
         pq.write_table(later_columns(pq.ParquetFile(path).read(), number), path)
+        _seal(path.parent)
+
+
+def _seal(trial):
+    info = files.read_json(trial / "trial.json")
+    files.write_json(trial / "trial.json", {**info, "files": hashes(trial)})
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from fedgps_ray.data.datasets import (
     npz_spec,
     parse,
 )
+from fedgps_ray.data.specs import OwnData
 from fedgps_ray.errors import UserError
 
 SHA = "0" * 64
@@ -132,7 +133,9 @@ def test_synthetic_settings_out_of_range_are_refused(field, value):
 
 
 def test_specs_are_told_apart_by_name_and_survive_json():
-    adapter = TypeAdapter(Annotated[DatasetSpec, Field(discriminator="name")])
+    adapter = TypeAdapter(
+        Annotated[Named | Emnist | Synthetic | OwnData, Field(discriminator="name")]
+    )
     specs = [
         Named("digits"),
         Emnist(split="letters"),
