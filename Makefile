@@ -19,10 +19,12 @@ demo: $(READY)  ## FedAvg, VHL and FedGPS on the embedded digits, then the repor
 	$(BIN)/python -m fedgps_ray.tools.demo runs/demo
 
 test: $(READY)  ## the tests, in some minutes
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow and not ray" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "ray and not slow"
 
 testall: $(READY)  ## also the slow ones: crashes of actors, servers, processes and nodes on real Ray, and chaos
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not ray" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m ray
 
 check: $(READY)  ## lint, types, import rules
 	$(BIN)/ruff check .
@@ -30,7 +32,7 @@ check: $(READY)  ## lint, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-fix: $(READY)  ## mend what the linter can mend
+fix: $(READY)  ## fix what the linter can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
