@@ -58,14 +58,14 @@ class _Module(ModuleType):
 class _Part(_Module):
     """A module that stands for the function of the API with its name when it is called."""
 
-    def __call__(self, *args: Any, **settings: Any) -> Any:
+    def __call__(self, *args: object, **settings: object) -> Any:
         return _function(self.__name__.rpartition(".")[2])(*args, **settings)
 
 
 class _Package(_Module):
     """The package: the API beside its modules."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         """Let the modules of PARTS be called; Python sets them here once they are imported."""
         if name in PARTS and type(value) is ModuleType:
             value.__class__ = _Part

@@ -22,7 +22,7 @@ from fedgps_ray.data.batches import Augment
 from fedgps_ray.data.partition import Classes, Dirichlet, Iid, Natural, PartitionSpec
 from fedgps_ray.data.surrogate import LabelledFile, Noise, SurrogateSpec
 from fedgps_ray.errors import UserError, unknown
-from fedgps_ray.identity import Neutral
+from fedgps_ray.identity import Neutral, Settings, Table
 from fedgps_ray.methods import METHODS, Method, outside
 from fedgps_ray.methods.base import is_method
 from fedgps_ray.models import Outside, parse_model
@@ -47,15 +47,15 @@ def method_name(method: Method) -> str:
     return next(name for name, kind in METHODS.items() if kind is type(method))
 
 
-def _parse_partition(value: Any) -> Any:
+def _parse_partition(value: object) -> Any:
     return _parse_kind("partition", value, KINDS, "dirichlet")
 
 
-def _parse_surrogate(value: Any) -> Any:
+def _parse_surrogate(value: object) -> Any:
     return _parse_kind("surrogate", value, SURROGATES, "noise")
 
 
-def _parse_kind(what: str, value: Any, kinds: Mapping[str, Any], default: str) -> Any:
+def _parse_kind(what: str, value: object, kinds: Settings, default: str) -> Any:
     """Make one of several kinds from its name or from a table with its kind and options."""
     if isinstance(value, tuple(kinds.values())):
         return value
@@ -68,11 +68,11 @@ def _parse_kind(what: str, value: Any, kinds: Mapping[str, Any], default: str) -
     return kinds[kind](**options)
 
 
-def _table(key: str, value: str | Mapping[str, Any]) -> dict[str, Any]:
+def _table(key: str, value: str | Settings) -> Table:
     return {key: value} if isinstance(value, str) else dict(value)
 
 
-def _parse_method(value: Any) -> Method:
+def _parse_method(value: object) -> Method:
     """Make a method from its name or from a table with its name, a preset and options."""
     if is_method(value):
         return value
@@ -92,7 +92,7 @@ class _Chosen(NamedTuple):
     options: dict[str, Any]
 
 
-def _chosen(value: Any) -> _Chosen:
+def _chosen(value: object) -> _Chosen:
     if isinstance(value, type):
         code = give(found_in(value, "method"))
         value = {"name": code.name, "code": code.table}
@@ -108,7 +108,7 @@ def _chosen(value: Any) -> _Chosen:
     return _Chosen(kind, name, presets[preset], options)
 
 
-def _kind(name: str, code: Any) -> type[Method]:
+def _kind(name: str, code: object) -> type[Method]:
     if code is not None:
         return outside.kind_of(Code.from_table(name, code))
     if name not in METHODS:
@@ -116,18 +116,18 @@ def _kind(name: str, code: Any) -> type[Method]:
     return METHODS[name]
 
 
-def _kind_and_preset(method: Any) -> tuple[type[Method], Mapping[str, Any]]:
+def _kind_and_preset(method: object) -> tuple[type[Method], Settings]:
     if is_method(method):
         return type(method), {}
     chosen = _chosen(method)
     return chosen.kind, chosen.preset
 
 
-def _dump_method(method: Method) -> dict[str, Any]:
+def _dump_method(method: Method) -> Table:
     return {"name": method_name(method), **_code(type(method)), **dataclasses.asdict(method)}
 
 
-def _dump_model(model: str | Outside) -> str | dict[str, Any]:
+def _dump_model(model: str | Outside) -> str | Table:
     if isinstance(model, str):
         return model
     own = {"options": dict(model.options), "head": model.head}
@@ -135,7 +135,7 @@ def _dump_model(model: str | Outside) -> str | dict[str, Any]:
     return {"name": model.name, **_code(model.make), **given}
 
 
-def _code(imported: object) -> dict[str, Any]:
+def _code(imported: object) -> Table:
     found = found_of(imported)
     return {} if found is None else {"code": found.code.table}
 
@@ -225,7 +225,7 @@ class TrialSpec(BaseModel):
         return max(1, round(self.sampling_rate * self.clients))
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Table:
         """Return the settings that are not neutral, as JSON."""
         return identity.identity(self)
 
@@ -259,7 +259,7 @@ class ExecutionSpec(BaseModel):
         """Leave out the device, which older folders have here: it is the trial's."""
         return {name: value for name, value in values.items() if name != "device"}
 
-    def anywhere(self) -> dict[str, Any]:
+    def anywhere(self) -> Table:
         """Return it as JSON, with absolute paths for processes in other folders."""
         data_dir = None if self.data_dir is None else self.data_dir.absolute()
         there = self.model_copy(update={"out": self.out.absolute(), "data_dir": data_dir})
@@ -271,31 +271,31 @@ class ExecutionSpec(BaseModel):
         return datasets.Source(self.data_dir, self.download, self.files)
 
 
-def trial_spec(**values: Any) -> TrialSpec:
+def trial_spec(**values: object) -> TrialSpec:
     """Make a TrialSpec; an error names the field, the value and what is allowed."""
     return _told(TrialSpec, values)
 
 
-def stored_spec(settings: Mapping[str, Any]) -> TrialSpec:
+def stored_spec(settings: Settings) -> TrialSpec:
     """Make a TrialSpec from stored settings; those added since then get their neutral value."""
     spec = trial_spec(**settings)
     whole = identity.completed(spec, settings)
     return spec if whole == settings else trial_spec(**whole)
 
 
-def received(settings: Mapping[str, Any], code: Iterable[Found]) -> TrialSpec:
+def received(settings: Settings, code: Iterable[Found]) -> TrialSpec:
     """Make a TrialSpec in another process than the user's, from the code that came with it."""
     for found in code:
         give(found)
     return trial_spec(**settings)
 
 
-def execution_spec(**values: Any) -> ExecutionSpec:
+def execution_spec(**values: object) -> ExecutionSpec:
     """Make an ExecutionSpec; an error names the field, the value and what is allowed."""
     return _told(ExecutionSpec, values)
 
 
-def _told(kind: type[Checked], values: Mapping[str, Any]) -> Checked:
+def _told(kind: type[Checked], values: Settings) -> Checked:
     try:
         return kind(**values)
     except ValidationError as problem:
@@ -303,7 +303,7 @@ def _told(kind: type[Checked], values: Mapping[str, Any]) -> Checked:
         raise UserError("\n".join(lines)) from None
 
 
-def _line(error: Any, kind: type[BaseModel], values: Mapping[str, Any]) -> str:
+def _line(error: Any, kind: type[BaseModel], values: Settings) -> str:
     """Return what is wrong with one setting."""
     inner = error.get("ctx", {}).get("error")
     if isinstance(inner, UserError):
@@ -321,7 +321,7 @@ def _line(error: Any, kind: type[BaseModel], values: Mapping[str, Any]) -> str:
     return f"{where}: {reason[:1].lower()}{reason[1:]}, got {error['input']!r}"
 
 
-def _unknown_setting(name: str, known: list[str], values: Mapping[str, Any]) -> str:
+def _unknown_setting(name: str, known: list[str], values: Settings) -> str:
     """Return what to say about a setting that does not exist, unless inside one of the parts."""
     given = {part: value for part, value in values.items() if isinstance(value, Mapping)}
     tables = {"method": {"name": "fedgps"}, "partition": {}, "surrogate": {}, **given}
@@ -332,7 +332,7 @@ def _unknown_setting(name: str, known: list[str], values: Mapping[str, Any]) -> 
     return f"unknown setting '{name}'. Did you mean '{inside[0]}.{name}'?"
 
 
-def _known(part: str, given: Mapping[str, Any]) -> tuple[str, list[str]]:
+def _known(part: str, given: Settings) -> tuple[str, list[str]]:
     """Return whose settings were given, and which there are."""
     if part == "method":
         kind = _kind(str(given["name"]), given.get("code"))
@@ -348,7 +348,7 @@ def _names(kind: Any) -> list[str]:
     return [field.name for field in dataclasses.fields(kind)]
 
 
-def columns(spec: TrialSpec) -> dict[str, Any]:
+def columns(spec: TrialSpec) -> Table:
     """Return the columns that identify a trial; every row of its results has them."""
     settings = spec.model_dump(mode="json")
     options = identity.method_options(settings, spec.identity)

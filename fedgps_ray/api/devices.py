@@ -1,16 +1,16 @@
 """Which device trials compute on: what options ask for, and whether it is there."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import Experiment
+from fedgps_ray.identity import Settings
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 
 
-def device_settings(wanted: Mapping[str, Any]) -> dict[str, str]:
+def device_settings(wanted: Settings) -> dict[str, str]:
     """Return the device that options ask for, as a setting: a share of a GPU means cuda."""
     asked = wanted.get("device", "auto")
     if asked != "auto":
@@ -18,9 +18,7 @@ def device_settings(wanted: Mapping[str, Any]) -> dict[str, str]:
     return {"device": "cuda"} if wanted.get("client_gpus") else {}
 
 
-def placed(
-    load: Callable[[Mapping[str, str]], Experiment], wanted: Mapping[str, Any]
-) -> Experiment:
+def placed(load: Callable[[Mapping[str, str]], Experiment], wanted: Settings) -> Experiment:
     """Load an experiment on the device that options, its trials or its share of a GPU name."""
     experiment = load(device_settings(wanted))
     implied = device_settings({**experiment.execution, **wanted})

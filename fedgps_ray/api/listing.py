@@ -6,11 +6,12 @@ from typing import Any
 import pandas as pd
 
 from fedgps_ray.data.datasets import DATASETS
+from fedgps_ray.identity import Table
 from fedgps_ray.methods import METHODS, Method, about, title
 from fedgps_ray.models import MODELS
 
 
-def facts(kind: type[Method]) -> dict[str, Any]:
+def facts(kind: type[Method]) -> Table:
     """Return all there is to say about a method."""
     method: Any = kind
     return {

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable
-from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
@@ -10,6 +9,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from fedgps_ray.events import Event, Row, Started, Status
+from fedgps_ray.identity import Table
 from fedgps_ray.sweep.drawing import GAP, bar, fit, spark
 from fedgps_ray.sweep.view import plain
 from fedgps_ray.units import duration, percent, size
@@ -136,7 +136,7 @@ def follow(console: Console, label: str, rounds: int, events: Iterable[Event]) -
             show(event)
 
 
-def opening(settings: dict[str, Any], chosen: Iterable[str]) -> str:
+def opening(settings: Table, chosen: Iterable[str]) -> str:
     """Return what a trial is about to do; marked are the values that suit the data set."""
     marked = {name: f"{settings[name]}{'*' if name in chosen else ''}" for name in settings}
     note = "  (* chosen for this data set)" if set(chosen) & set(settings) else ""

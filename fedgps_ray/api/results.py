@@ -11,6 +11,7 @@ import pandas as pd
 from fedgps_ray.analysis import load as frames
 from fedgps_ray.analysis.report import write
 from fedgps_ray.errors import UserError, unknown
+from fedgps_ray.identity import Table
 from fedgps_ray.loading import load as load_code
 from fedgps_ray.results.folders import check_folder, has_results, no_results
 from fedgps_ray.results.read import read_trial
@@ -42,12 +43,12 @@ class Result:
         return str(self.info["status"])
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Table:
         """Return all settings of the trial as nested tables."""
         return dict(self.info["spec"])
 
     @property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Table:
         """Return the figures that sum up the trial: accuracies, bytes, seconds, the hash."""
         return dict(self.info.get("summary", frames.NOTHING))
 

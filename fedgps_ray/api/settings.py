@@ -1,7 +1,6 @@
 """Settings as Python code gives them, to specs."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fedgps_ray.api.devices import device_settings
@@ -9,6 +8,7 @@ from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import resolve
 from fedgps_ray.experiment.suited import suited, suited_noise
 from fedgps_ray.experiment.tables import Table, merged
+from fedgps_ray.identity import Settings
 from fedgps_ray.methods import METHODS
 from fedgps_ray.methods.base import is_method
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, execution_spec, method_name
@@ -23,7 +23,7 @@ SHORT = {  # as the command line calls them
 }
 
 
-def dotted(settings: Mapping[str, Any]) -> Table:
+def dotted(settings: Settings) -> Table:
     """Return settings by dotted names: optimizer_lr and lr both mean optimizer.lr."""
     return {_name(key): _plain(value) for key, value in settings.items()}
 
@@ -33,7 +33,7 @@ def _name(key: str) -> str:
     return f"{part}.{rest}" if part in PARTS and rest else SHORT.get(key, key)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Write a built-in method as its name and options, also inside lists."""
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
@@ -42,7 +42,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def split(given: Mapping[str, Any]) -> tuple[Table, Table]:
+def split(given: Settings) -> tuple[Table, Table]:
     """Return the settings that can change a number, and those that say how and where to run."""
     own = ExecutionSpec.model_fields
     what = {key: value for key, value in given.items() if key not in (*own, "device")}
@@ -67,12 +67,12 @@ def suited_trial(values: Table) -> Trial:
     return Trial(spec, files, chosen)
 
 
-def trial(settings: Mapping[str, Any]) -> Trial:
+def trial(settings: Settings) -> Trial:
     """Return the spec of settings as Python code gives them."""
     return suited_trial(merged(NAMES, dotted(settings)))
 
 
-def execution(given: Mapping[str, Any]) -> ExecutionSpec:
+def execution(given: Settings) -> ExecutionSpec:
     """Return how to run: in this process, unless actors or a cluster are asked for."""
     in_process = {} if given.get("address") else {"actors": 0}
     log = given.get("log", ())
@@ -80,7 +80,7 @@ def execution(given: Mapping[str, Any]) -> ExecutionSpec:
     return checked_execution(**{**in_process, **given, **logs})
 
 
-def checked_execution(**values: Any) -> ExecutionSpec:
+def checked_execution(**values: object) -> ExecutionSpec:
     """Return how trials are to run."""
     actors = values.get("actors", "auto")
     if actors != "auto" and not (isinstance(actors, int) and actors >= 0):

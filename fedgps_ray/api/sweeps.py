@@ -19,6 +19,7 @@ from fedgps_ray.errors import UserError
 from fedgps_ray.events import Event
 from fedgps_ray.experiment import Experiment, from_tables
 from fedgps_ray.experiment import load as read_file
+from fedgps_ray.identity import Settings, Table
 from fedgps_ray.loading import load as load_code
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep.inline import run_here
@@ -60,13 +61,13 @@ class Screen:
 
 
 def sweep(
-    experiment: str | Path | Mapping[str, Any],
+    experiment: str | Path | Settings,
     *,
     methods: Sequence[Any] | None = None,
     seeds: Sequence[int] | None = None,
     scenarios: Sequence[int] | None = None,
     progress: Progress = "auto",
-    **settings: Any,
+    **settings: object,
 ) -> Results:
     """Run all trials of an experiment that have not ended yet, and return the results.
 
@@ -87,17 +88,17 @@ def sweep(
     return Results(plan.ledger.folder)
 
 
-def _experiment(experiment: str | Path | Mapping[str, Any], wanted: dict[str, Any]) -> Experiment:
+def _experiment(experiment: str | Path | Settings, wanted: Table) -> Experiment:
     if isinstance(experiment, Mapping):
         return from_tables(experiment, wanted)
     return read_file(Path(experiment), wanted)
 
 
-def _described(experiment: str | Path | Mapping[str, Any]) -> str:
+def _described(experiment: str | Path | Settings) -> str:
     return "Python" if isinstance(experiment, Mapping) else str(experiment)
 
 
-def _execution(experiment: Experiment, how: Mapping[str, Any]) -> ExecutionSpec:
+def _execution(experiment: Experiment, how: Settings) -> ExecutionSpec:
     folder = Path(how.get("out", Path("runs") / experiment.name))
     own = {"out": folder, "files": experiment.files}
     of_file = {key: value for key, value in experiment.execution.items() if key != "actors"}

@@ -1,10 +1,9 @@
 """run and spec: one trial."""
 
 import shlex
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -14,24 +13,25 @@ from fedgps_ray.api.progress import follow, say
 from fedgps_ray.api.results import Result
 from fedgps_ray.api.running import own_threads, run_unless_ended
 from fedgps_ray.events import Event
+from fedgps_ray.identity import Settings
 from fedgps_ray.results.store import TrialStore, spec_of
 from fedgps_ray.rounds.final import final_model
 from fedgps_ray.spec import TrialSpec, execution_spec, method_name
 
 
-def spec(**settings: Any) -> TrialSpec:
+def spec(**settings: object) -> TrialSpec:
     """Return the checked settings of a trial, with all defaults and its id."""
     return given.trial(settings).spec
 
 
 def run(
-    method: Any = "fedgps",
-    dataset: Any = "digits",
+    method: object = "fedgps",
+    dataset: object = "digits",
     rounds: int | None = None,
     *,
     restart: bool = False,
     progress: Progress = "auto",
-    **settings: Any,
+    **settings: object,
 ) -> Result:
     """Run one trial and return its result; one that has ended is not run again.
 
@@ -67,7 +67,7 @@ def _hint(folder: Path) -> str:
     return f"interrupted; to continue: {again}, or fedgps-ray resume {shlex.quote(str(folder))}"
 
 
-def model_of(folder: Path, info: Mapping[str, Any]) -> nn.Module:
+def model_of(folder: Path, info: Settings) -> nn.Module:
     """Return the final model of a trial, from what its trial.json says."""
     made = spec_of(folder, dict(info))
     return final_model(folder, made, execution_spec(**info["execution"]).source)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,6 +25,7 @@ from fedgps_ray.cli.options import (
     completing,
 )
 from fedgps_ray.errors import UserError, unknown
+from fedgps_ray.identity import Table
 from fedgps_ray.results.folders import check_file, check_folder
 from fedgps_ray.titles import TITLES
 
@@ -116,7 +117,7 @@ class Resume(Execution):
         check_folder(self.folder)
 
     @property
-    def wanted(self) -> dict[str, Any]:
+    def wanted(self) -> Table:
         """Return what was asked for, as settings of an ExecutionSpec."""
         return super().wanted | ({} if self.storage is None else {"storage": self.storage})
 

@@ -4,11 +4,12 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fedgps_ray.errors import UserError, unknown
+from fedgps_ray.identity import Table
 from fedgps_ray.results.folders import check_folder
 
 DATASETS = (
@@ -119,7 +120,7 @@ class Split:
             check_positive("--alpha", self.alpha)
 
     @property
-    def settings_of_partition(self) -> dict[str, Any]:
+    def settings_of_partition(self) -> Table:
         """Return the partition as a table of settings."""
         own = {"alpha": self.alpha, "classes_per_client": self.classes_per_client}
         given = {key: value for key, value in own.items() if value is not None}
@@ -184,7 +185,7 @@ class Execution:
                 raise unknown("logger", name, LOGGERS)
 
     @property
-    def wanted(self) -> dict[str, Any]:
+    def wanted(self) -> Table:
         """Return what was asked for, as settings of an ExecutionSpec."""
         actors = self.actors if self.actors in (None, "auto") else int(str(self.actors))
         found = {
@@ -230,7 +231,7 @@ class Launch(Execution):
             raise UserError("--actors 0: a sweep runs on Ray; use 1 or more, or auto")
 
     @property
-    def wanted(self) -> dict[str, Any]:
+    def wanted(self) -> Table:
         """Return what was asked for, as settings of an ExecutionSpec."""
         return super().wanted | ({} if self.storage is None else {"storage": self.storage})
 

@@ -21,6 +21,7 @@ from fedgps_ray.cluster.policy import POLICY, RetryPolicy
 from fedgps_ray.cluster.session import Actor, Reference
 from fedgps_ray.errors import ClientFailed, Lost, Stopped, UserError
 from fedgps_ray.events import Event, Status
+from fedgps_ray.identity import Table
 from fedgps_ray.loading import load
 from fedgps_ray.references import Bundle
 
@@ -60,11 +61,11 @@ class Host:
     def __init__(self, kind: str) -> None:
         self.actor = load(f"fedgps_ray.cluster.actors:{kind}")()
 
-    def call(self, method: str, *arguments: Any) -> Any:
+    def call(self, method: str, *arguments: object) -> Any:
         """Call a method, one at a time."""
         return getattr(self.actor, method)(*arguments)
 
-    def stream(self, method: str, *arguments: Any) -> Iterator[Any]:
+    def stream(self, method: str, *arguments: object) -> Iterator[Any]:
         """Call a method whose results are passed on one by one."""
         yield from getattr(self.actor, method)(*arguments)
 
@@ -74,7 +75,7 @@ class Host:
         return getattr(self.actor, method)()
 
 
-def start_actor(kind: str, **options: Any) -> Actor:
+def start_actor(kind: str, **options: object) -> Actor:
     """Start an actor, which Ray knows by the name of its class."""
     host = type(kind, (Host,), {})
     remote = ray.remote(concurrency_groups={"control": 1})(host)  # type: ignore[call-overload]
@@ -100,7 +101,7 @@ class Crew:
         room = {"num_cpus": 0, "memory": session.SERVER_BYTES}
         return start_actor("ServerActor", **room, scheduling_strategy=self.server_room)
 
-    def facts(self) -> list[dict[str, Any]]:
+    def facts(self) -> list[Table]:
         """Say where the server and the clients of its trial are."""
         facts: list[dict[str, Any]] = ray.get(self.take_server().control.remote("facts"))
         return facts

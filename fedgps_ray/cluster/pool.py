@@ -21,6 +21,7 @@ from fedgps_ray.cluster.parcels import (
 )
 from fedgps_ray.cluster.session import Reference
 from fedgps_ray.data.batches import PLAIN_BATCH
+from fedgps_ray.identity import Table
 from fedgps_ray.methods.averages import Replies
 from fedgps_ray.methods.base import Memory, Reply
 from fedgps_ray.rounds.collect import Sums, collected, join
@@ -124,7 +125,7 @@ class RayPool:
         changed = change(opened.value)
         return handle if changed is opened.value else _hold(changed, lent)
 
-    def devices(self) -> list[dict[str, Any]]:
+    def devices(self) -> list[Table]:
         """Return the kinds of devices of the actors."""
         found = (seat.facts.get("computes_on") for seat in self.dispatcher.seats)
         return [dict(kind) for kind in sorted({tuple(f.items()) for f in found if f})]

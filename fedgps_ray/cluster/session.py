@@ -21,6 +21,7 @@ from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.cluster.reaper import Reaper, kill_all
 from fedgps_ray.cluster.watch import watch
 from fedgps_ray.errors import UserError
+from fedgps_ray.identity import Table
 
 if TYPE_CHECKING:  # Ray starts while the importing of PyTorch is still going on
     from fedgps_ray.spec import ExecutionSpec
@@ -172,7 +173,7 @@ def expect_deaths() -> None:
     _ENDING.set()
 
 
-def _print_to_stderr(data: dict[str, Any], ignore_prefix: bool) -> None:
+def _print_to_stderr(data: Table, ignore_prefix: bool) -> None:
     ours = any(str(line).startswith("Raylet is terminated") for line in data.get("lines", []))
     if not (ours or _ENDING.is_set()):  # we notice that one and report it ourselves
         _PRINT({**data, "is_err": True}, ignore_prefix)
@@ -249,7 +250,7 @@ def use() -> dict[str, float]:
     return numbers
 
 
-def nodes() -> list[dict[str, Any]]:
+def nodes() -> list[Table]:
     """Return for each node what it has and how much of it is reserved; bytes, CPUs and GPUs."""
     free = available_resources_per_node()
     here = ray.get_runtime_context().get_node_id()
@@ -260,7 +261,7 @@ def nodes() -> list[dict[str, Any]]:
     ]
 
 
-def _node(node: dict[str, Any], free: dict[str, float], is_here: bool) -> dict[str, Any]:
+def _node(node: Table, free: dict[str, float], is_here: bool) -> Table:
     known: dict[str, Any] = {"name": node["NodeManagerHostname"], "here": is_here}
     for name in ("CPU", "GPU", "object_store_memory"):
         total = node["Resources"].get(name, 0.0)

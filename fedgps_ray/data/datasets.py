@@ -26,6 +26,7 @@ from fedgps_ray.data.specs import (
     parse,
 )
 from fedgps_ray.errors import UserError
+from fedgps_ray.identity import Settings
 from fedgps_ray.references import Found, found_of, given
 from fedgps_ray.references.failures import failed
 
@@ -169,7 +170,7 @@ def npz_spec(path: Path) -> Npz:
 
 
 def _treated(
-    arrays: Mapping[str, Any], name: str, colours: tuple[Numbers, Numbers], augment: Augment
+    arrays: Settings, name: str, colours: tuple[Numbers, Numbers], augment: Augment
 ) -> Dataset:
     """Return a data set with the colours and the augmentation that are usual for it."""
     mean, std = colours

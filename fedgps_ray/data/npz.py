@@ -4,7 +4,7 @@ import math
 import zipfile
 import zlib
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from numpy.lib import format as npy
@@ -12,6 +12,7 @@ from numpy.lib import format as npy
 from fedgps_ray.data.arrays import KEYS, REQUIRED, Array
 from fedgps_ray.data.memory import check_room
 from fedgps_ray.errors import UserError
+from fedgps_ray.identity import Table
 
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 UNREADABLE = (
@@ -55,7 +56,7 @@ def named_arrays(path: Path, required: tuple[str, ...], optional: tuple[str, ...
         raise UserError(f"cannot read {path}: {error.strerror}") from None
 
 
-def _check_present(path: Path, required: tuple[str, ...], present: dict[str, Any]) -> None:
+def _check_present(path: Path, required: tuple[str, ...], present: Table) -> None:
     for key in required:
         if key not in present:
             listed = ", ".join(present) or "none"

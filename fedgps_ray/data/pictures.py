@@ -13,12 +13,13 @@ from PIL import Image
 from fedgps_ray.data.memory import check_room
 from fedgps_ray.data.own import files_of
 from fedgps_ray.errors import UserError
+from fedgps_ray.identity import Table
 
 GREY_MODES = ("1", "L")
 Pixels = NDArray[np.uint8]
 
 
-def read_folder(folder: Path, size: int | None, test: str) -> dict[str, Any]:
+def read_folder(folder: Path, size: int | None, test: str) -> Table:
     """Read a folder of train/<class>/<image> and test/<class>/<image>."""
     files = files_of(folder, "image_folder")
     by_part = {

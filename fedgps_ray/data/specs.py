@@ -208,7 +208,7 @@ class Function:
         return Treatment(self.layout, self.shape, self.standardise)
 
     @model_serializer(mode="wrap")
-    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> Table:
         """Leave out what is not used."""
         unused: dict[str, Any] = {"options": {}, "standardise": True, "layout": None, "shape": None}
         return {k: v for k, v in dump(self).items() if k not in unused or v != unused[k]}
@@ -247,7 +247,7 @@ def parse(value: str | Settings | DatasetSpec) -> DatasetSpec:
     return spec
 
 
-def _described(value: Any) -> Any:
+def _described(value: object) -> Any:
     """Return a function of Python as a table, anything else as it is."""
     if isinstance(value, str | Mapping) or not callable(value):
         return value
@@ -255,7 +255,7 @@ def _described(value: Any) -> Any:
     return {"name": code.name, "code": code.table}
 
 
-def _function_table(table: Mapping[str, Any]) -> dict[str, Any]:
+def _function_table(table: Settings) -> Table:
     """Put what is for the function itself apart from what is for its arrays."""
     known = [field.name for field in fields(Function)]
     own = {key: value for key, value in table.items() if key not in known}
@@ -263,7 +263,7 @@ def _function_table(table: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "options": {**table.get("options", {}), **own}}
 
 
-def _table(value: Any) -> Table:
+def _table(value: object) -> Table:
     table = {"name": value} if isinstance(value, str) else value
     if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
         raise UserError(f"a data set is a name, or a table with a name and settings; got {value!r}")

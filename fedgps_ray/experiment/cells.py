@@ -54,7 +54,7 @@ class Draft(NamedTuple):
 
 
 def load(
-    path: Path, settings: Sequence[str] | Mapping[str, Any] = (), data_dir: Path | None = None
+    path: Path, settings: Sequence[str] | Settings = (), data_dir: Path | None = None
 ) -> Experiment:
     """Return the experiment of a file; settings win over what it says: KEY=VALUE, or a mapping.
 
@@ -69,7 +69,7 @@ def load(
         raise UserError(told if str(path) in told else f"{path}: {told}") from None
 
 
-def from_tables(content: Mapping[str, Any], settings: Mapping[str, Any]) -> Experiment:
+def from_tables(content: Settings, settings: Settings) -> Experiment:
     """Return the experiment of tables as a file has them; settings win over what they say.
 
     Relative paths of .npz files start from the current folder.

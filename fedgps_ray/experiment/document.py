@@ -16,6 +16,7 @@ from fedgps_ray.experiment.tables import (
     merged,
     parse_setting,
 )
+from fedgps_ray.identity import Settings
 from fedgps_ray.methods import METHODS
 from fedgps_ray.references import is_reference, published
 from fedgps_ray.spec import execution_spec
@@ -42,13 +43,13 @@ class Document(NamedTuple):
     overrides: Table  # from --set: these win over all
 
 
-def read(path: Path, settings: Sequence[str] | Mapping[str, Any]) -> Document:
+def read(path: Path, settings: Sequence[str] | Settings) -> Document:
     """Return the checked parts of a file; settings are KEY=VALUE, or values by key."""
     named = settings if isinstance(settings, Mapping) else dict(map(parse_setting, settings))
     return checked(_parsed(path), path, named)
 
 
-def checked(content: Table, path: Path, settings: Mapping[str, Any]) -> Document:
+def checked(content: Table, path: Path, settings: Settings) -> Document:
     """Return the checked parts of tables as a file has them; settings win over what they say."""
     overrides: Table = {}
     for key, value in settings.items():

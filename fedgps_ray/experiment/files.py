@@ -2,11 +2,10 @@
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 from fedgps_ray.data import datasets
 from fedgps_ray.errors import unknown
-from fedgps_ray.identity import SELECTORS, Table
+from fedgps_ray.identity import SELECTORS, Settings, Table
 from fedgps_ray.methods import METHODS, Method
 from fedgps_ray.methods.base import is_method
 from fedgps_ray.methods.outside import kind_of, reimported
@@ -21,7 +20,7 @@ KNOWN: Mapping[Kind, Collection[str]] = {
 }
 
 
-def resolve(values: Mapping[str, Any], *folders: Path) -> tuple[TrialSpec, dict[str, str]]:
+def resolve(values: Settings, *folders: Path) -> tuple[TrialSpec, dict[str, str]]:
     """Return the spec, and where the files and folders lie that it names by content.
 
     A relative path is looked for in the folders in turn, by default in the current one.
@@ -45,8 +44,8 @@ def resolve(values: Mapping[str, Any], *folders: Path) -> tuple[TrialSpec, dict[
 
 
 def _with_code(
-    kind: Kind, values: dict[str, Any], files: dict[str, str], folders: tuple[Path, ...]
-) -> tuple[dict[str, Any], dict[str, str]]:
+    kind: Kind, values: Table, files: dict[str, str], folders: tuple[Path, ...]
+) -> tuple[Table, dict[str, str]]:
     """Read the code that a method, model or data set refers to, so that it may be imported."""
     table = _table(kind, values.get(kind))
     name = table.get("name")
@@ -83,7 +82,7 @@ def _without_name(described: dict[str, str]) -> dict[str, str]:
     return {key: value for key, value in described.items() if key != "name"}
 
 
-def _given_path(key: str, table: Mapping[str, Any], folders: tuple[Path, ...]) -> str | None:
+def _given_path(key: str, table: Settings, folders: tuple[Path, ...]) -> str | None:
     """Return the path that a table names, either in place of a name or as its file."""
     name = str(table.get(SELECTORS[key]))
     if "code" in table:

@@ -1,7 +1,8 @@
 """Values that suit a data set, for settings that the user leaves open."""
 
 from collections.abc import Mapping
-from typing import Any
+
+from fedgps_ray.identity import Settings, Table
 
 NOISE_IMAGES = 128  # per step, where the real batch is not smaller
 SUITED: Mapping[str, Mapping[str, int]] = {
@@ -11,7 +12,7 @@ SUITED: Mapping[str, Mapping[str, int]] = {
 USUAL: Mapping[str, int] = {"batch_size": 64, "rounds": 50}
 
 
-def suited(values: Mapping[str, Any]) -> dict[str, Any]:
+def suited(values: Settings) -> Table:
     """Return rounds and batch size where a table of settings leaves them open."""
     dataset = values.get("dataset", "digits")
     name = dataset.get("name") if isinstance(dataset, Mapping) else dataset
@@ -19,7 +20,7 @@ def suited(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in known.items() if values.get(key) is None}
 
 
-def suited_noise(values: Mapping[str, Any], batch_size: int) -> dict[str, Any]:
+def suited_noise(values: Settings, batch_size: int) -> Table:
     """Return not more than two noise images for each real one: they share batch statistics."""
     surrogate = values.get("surrogate") or {}
     is_open = isinstance(surrogate, Mapping) and "batch_size" not in surrogate

@@ -81,7 +81,7 @@ def parse_setting(setting: str) -> tuple[str, Any]:
     return found
 
 
-def is_too_deep(value: Any) -> bool:
+def is_too_deep(value: object) -> bool:
     """Say whether a value is nested deeper than any setting."""
     level = [value]
     for _ in range(DEEPEST):
@@ -91,7 +91,7 @@ def is_too_deep(value: Any) -> bool:
     return True
 
 
-def _inside(value: Any) -> list[Any]:
+def _inside(value: object) -> list[Any]:
     if isinstance(value, Mapping):
         return list(value.values())
     return value if isinstance(value, list) else []

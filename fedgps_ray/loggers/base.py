@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from fedgps_ray.errors import UserError
+from fedgps_ray.identity import Settings, Table
 from fedgps_ray.results import schema
 from fedgps_ray.results.read import Row, columns
 
@@ -91,7 +92,7 @@ def package(name: str, extra: str) -> Any:
         ) from None
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(settings: Settings, prefix: str = "") -> Table:
     flat: dict[str, Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):

@@ -1,13 +1,13 @@
 """Methods from outside the package: checked when they are named, made from checked options."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import is_pydantic_dataclass
 
 from fedgps_ray.errors import UserError, unknown
+from fedgps_ray.identity import Settings, Table
 from fedgps_ray.methods.base import Method, missing
 from fedgps_ray.references import Code, found_in, found_of, give, given
 from fedgps_ray.references.failures import failed
@@ -24,7 +24,7 @@ def kind_of(code: Code) -> type[Method]:
     return checked
 
 
-def _check(kind: Any, name: str) -> None:
+def _check(kind: object, name: str) -> None:
     if not isinstance(kind, type):
         raise UserError(f"{name} is no method: it is a function, not a class; {SEE}")
     abstract = sorted(getattr(kind, "__abstractmethods__", ()))
@@ -48,7 +48,7 @@ def _is_frozen(kind: Any) -> bool:
     return bool(kind.__dataclass_params__.frozen)
 
 
-def make(kind: type[Method], name: str, options: Mapping[str, Any]) -> Method:
+def make(kind: type[Method], name: str, options: Settings) -> Method:
     """Make a method; options that it does not know, or of another type, are refused."""
     known = [field.name for field in dataclasses.fields(kind) if field.init]
     for key in options:
@@ -64,7 +64,7 @@ def make(kind: type[Method], name: str, options: Mapping[str, Any]) -> Method:
         raise failed(f"{name} cannot be made with {dict(options)}", problem) from None
 
 
-def _checked(kind: type[Method], options: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(kind: type[Method], options: Settings) -> Table:
     """Return the options of a plain dataclass in the types that it declares."""
     hints = get_type_hints(kind, include_extras=True)
     return {key: _value(hints[key], key, value) for key, value in options.items()}

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from fedgps_ray.errors import UserError, unknown
+from fedgps_ray.identity import Settings
 from fedgps_ray.models.base import Model
 from fedgps_ray.models.init import initialise
 from fedgps_ray.models.outside import Adapted, Outside, Recipe
@@ -46,7 +47,7 @@ MODELS: dict[str, Architecture] = {
 }
 
 
-def parse_model(value: Any) -> str | Outside:
+def parse_model(value: object) -> str | Outside:
     """Return a built-in model's name, or a model from outside: a class, a function or a table."""
     if isinstance(value, Outside) or (isinstance(value, str) and value in MODELS):
         return value
@@ -63,7 +64,7 @@ def parse_model(value: Any) -> str | Outside:
     return _outside(code, options, head)
 
 
-def _plain_model(name: str, head: object, options: Mapping[str, Any]) -> str:
+def _plain_model(name: str, head: object, options: Settings) -> str:
     if name not in MODELS:
         raise unknown("model", name, MODELS)
     if head is not None or options:
@@ -71,7 +72,7 @@ def _plain_model(name: str, head: object, options: Mapping[str, Any]) -> str:
     return name
 
 
-def _outside(code: Code, options: Mapping[str, Any], head: object) -> Outside:
+def _outside(code: Code, options: Settings, head: object) -> Outside:
     if head is not None and not isinstance(head, str):
         raise UserError(f"model.head: must be the name of a layer, got {head!r}")
     make = given(code)

@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from fedgps_ray.errors import UserError
 
@@ -31,7 +31,7 @@ class Code:
         return told
 
     @classmethod
-    def from_table(cls, name: str, table: Any) -> "Code":
+    def from_table(cls, name: str, table: object) -> "Code":
         """Return the code that a trial's settings speak of."""
         if not isinstance(table, Mapping) or not all(isinstance(v, str) for v in table.values()):
             raise UserError(f"the code of {name} must be a table of texts, got {table!r}")

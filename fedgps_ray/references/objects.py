@@ -17,7 +17,7 @@ from fedgps_ray.references.registry import found_of
 MAIN = "__main__"
 
 
-def found_in(value: Any, kind: Kind) -> Found:
+def found_in(value: object, kind: Kind) -> Found:
     """Return the code of a class or function, which is read from its file or notebook."""
     known = found_of(value)
     if known is not None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgps_ray.errors import UserError
+from fedgps_ray.identity import Settings
 from fedgps_ray.references import Code, Found, digest, give, load
 from fedgps_ray.results import files
 
@@ -40,7 +41,7 @@ def _place(folder: Path, code: Code) -> Path:
     return folder / FOLDER / code.sha256[:12]
 
 
-def codes(settings: Mapping[str, Any]) -> Iterator[Code]:
+def codes(settings: Settings) -> Iterator[Code]:
     """Yield the outside code that stored settings speak of."""
     for part in PARTS:
         table = settings.get(part)
@@ -49,7 +50,7 @@ def codes(settings: Mapping[str, Any]) -> Iterator[Code]:
 
 
 def admit(
-    settings: Mapping[str, Any],
+    settings: Settings,
     folders: Sequence[Path],
     where: Mapping[str, str],
     trust: bool = False,

@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from fedgps_ray.identity import Table
 
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
@@ -19,7 +20,7 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
         frame.assign(**_maps_as_json(frame)).to_csv(path, index=False)
 
 
-def _maps_as_json(frame: pd.DataFrame) -> dict[str, Any]:
+def _maps_as_json(frame: pd.DataFrame) -> Table:
     """Return the columns that hold a map in each row, as JSON: a method's own figures."""
     return {
         str(name): [json.dumps(dict(p)) if isinstance(p, list) else None for p in frame[name]]

@@ -9,7 +9,7 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -17,7 +17,7 @@ from typing import Any, TextIO
 from safetensors import SafetensorError
 
 from fedgps_ray.errors import UserError
-from fedgps_ray.identity import canonical
+from fedgps_ray.identity import Settings, Table, canonical
 
 _MASK = os.umask(0)  # there is no way to only look at it
 os.umask(_MASK)
@@ -98,7 +98,7 @@ def refuse_link(path: Path) -> None:
 # --- JSON -----------------------------------------------------------------------------------------
 
 
-def write_json(path: Path, content: Mapping[str, Any], durable: bool = True) -> None:
+def write_json(path: Path, content: Settings, durable: bool = True) -> None:
     """Write JSON sealed with a hash of its content; if durable, laid out for people to read."""
     plain = json.loads(json.dumps({**content, SEAL: None}))  # as it will be read again
     layout: dict[str, Any] = {"indent": 2} if durable else {"separators": (",", ":")}
@@ -110,7 +110,7 @@ def write_json(path: Path, content: Mapping[str, Any], durable: bool = True) -> 
     write(path, fill, durable)
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> Table:
     """Return a JSON file's content with its seal; raise ValueError if it was changed."""
     text = read_text(path)
     try:
@@ -135,12 +135,12 @@ def read_text(path: Path) -> str:
         return file.read()
 
 
-def _seal(content: Mapping[str, Any]) -> str:
+def _seal(content: Settings) -> str:
     rest = {key: value for key, value in content.items() if key != SEAL}
     return hashlib.sha256(canonical(rest).encode()).hexdigest()
 
 
-def _check_text(content: Any) -> None:
+def _check_text(content: object) -> None:
     """Refuse halves of characters, which JSON can express and no file or terminal can take."""
     try:
         json.dumps(content, ensure_ascii=False).encode()

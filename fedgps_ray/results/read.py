@@ -112,7 +112,7 @@ def _check_settings(folder: Path, info: Row) -> None:
         columns(folder, info)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: object) -> Iterator[str]:
     """Yield all texts in a value."""
     if isinstance(value, str):
         yield value
@@ -125,7 +125,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(inner)
 
 
-def _check_layout(path: Path, layout: Any) -> None:
+def _check_layout(path: Path, layout: object) -> None:
     if not isinstance(layout, int) or layout < 1:
         raise UserError(f"{path} is damaged (schema_version is {layout!r}); {MOVE}")
     if layout > LAYOUT_VERSION:
@@ -159,7 +159,7 @@ def _check_id(folder: Path, info: Row) -> None:
         )
 
 
-def _agrees(identity_: Any, settings: Any) -> bool:
+def _agrees(identity_: object, settings: object) -> bool:
     """Say whether settings have all values of an identity."""
     if not isinstance(identity_, dict) or not isinstance(settings, dict):
         return bool(identity_ == settings)
@@ -344,7 +344,7 @@ def hashes(folder: Path) -> dict[str, str]:
     return {name: files.sha256(folder / name) for name in SEALED if (folder / name).exists()}
 
 
-def _file_problem(path: Path, digest: Any, full: bool) -> str | None:
+def _file_problem(path: Path, digest: object, full: bool) -> str | None:
     try:
         if not full and path.stat().st_size > QUICK_BYTES:
             return None if _has_right_length(path) else f"{path} is damaged (it was cut short)"

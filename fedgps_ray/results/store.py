@@ -87,7 +87,7 @@ class TrialStore:
         info = read_trial(self.folder)
         return int(info["summary"]["rounds_done"]) if info["status"] in schema.ENDED else None
 
-    def note(self, **facts: Any) -> None:
+    def note(self, **facts: object) -> None:
         """Add facts to trial.json, None removes one; a trial that has ended is sealed."""
         if not self.folder.is_dir():
             raise UserError(f"{self.folder} was deleted or moved while the trial was running")

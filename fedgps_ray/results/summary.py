@@ -1,10 +1,11 @@
 """The figures that sum up a trial."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from fedgps_ray.identity import Settings, Table
 
 
-def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def summary(rows: Sequence[Settings]) -> Table:
     """Return best, last and late mean accuracy, the costs, and the final hash."""
     done = [row for row in rows if row.get("weights_sha256") is not None]
     tested = [row for row in done if row["accuracy"] is not None]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import safetensors
 import torch
@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fedgps_ray.errors import UserError
+from fedgps_ray.identity import Table
 from fedgps_ray.results import files
 from fedgps_ray.rounds.loop import Snapshot
 from fedgps_ray.rounds.packing import Skeleton, pack, unpack
@@ -161,7 +162,7 @@ def _make(folder: Path) -> None:
         raise UserError(f"cannot write {folder}: {problem}") from None
 
 
-def _manifest(path: Path) -> dict[str, Any]:
+def _manifest(path: Path) -> Table:
     """Return a manifest, checked as far as the names of its files and the number of its rounds."""
     manifest = files.read_json(path)
     rounds_done = manifest["rounds_done"]

@@ -34,7 +34,7 @@ class _Guarded:
 
     def _watched(self, member: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)  # the mark of a merge that averages stays visible
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: object) -> Any:
             try:
                 result = function(*arguments)
             except PASSED_ON:
@@ -64,7 +64,7 @@ class _Guarded:
         if member == "work" and not hasattr(result, "upload"):
             raise UserError(f"{self._name}: work must return a Work, got {type(result).__name__}")
 
-    def _check_merged(self, arguments: Sequence[Any], merged: Any) -> None:
+    def _check_merged(self, arguments: Sequence[Any], merged: object) -> None:
         before, after = (self.global_params(state) for state in (arguments[0], merged))
         for old, new in zip(before, after, strict=True):
             if old.shape != new.shape:
@@ -93,7 +93,7 @@ def _unlike(replies: Sequence[Reply]) -> str:
     return ""
 
 
-def _shape(value: Any) -> str:
+def _shape(value: object) -> str:
     """Return the structure of a value as text."""
     if isinstance(value, Tensor):
         return _size(value)

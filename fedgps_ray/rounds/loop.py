@@ -158,7 +158,7 @@ class _Loop:
     def _ask(self, turn: Turn, bill: dict[str, int]) -> Ask:
         """Return a function that asks all clients and adds the bytes to the bill."""
 
-        def ask(question: Question, sent: Any) -> list[Any]:
+        def ask(question: Question, sent: object) -> list[Any]:
             answers = self.pool.ask(Asked(turn.round, question, sent), self.kept)
             down = num_bytes(sent) * len(answers)
             bill["bytes_down"] = bill.get("bytes_down", 0) + down

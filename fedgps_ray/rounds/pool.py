@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from fedgps_ray.identity import Table
 from fedgps_ray.methods.averages import Replies
 from fedgps_ray.methods.base import Memory
 from fedgps_ray.rounds.collect import Sums, collected, take_out
@@ -46,7 +47,7 @@ class Pool(Protocol):
     def revise(self, handle: Handle, change: Callable[[Memory], Memory]) -> Handle:
         """Return a handle of the changed value, or the same one if nothing changed."""
 
-    def devices(self) -> list[dict[str, Any]]:
+    def devices(self) -> list[Table]:
         """Say on what kinds of devices it computes, and with which settings."""
 
 
@@ -89,6 +90,6 @@ class InProcess:
         """Return the changed value."""
         return change(handle)
 
-    def devices(self) -> list[dict[str, Any]]:
+    def devices(self) -> list[Table]:
         """Return the device of the worker."""
         return [arithmetic.facts(self.worker.device)]

@@ -234,7 +234,7 @@ class Worker:
         batches = (self._test.batch(number) for number in numbers)
         return tallies(self.network, self._here(params), batches, Outputs(num_classes, real))
 
-    def _here(self, value: Any) -> Any:
+    def _here(self, value: object) -> Any:
         """Move all tensors of a value to this worker's device."""
         if self.device.type == "cpu":
             return value
@@ -247,7 +247,7 @@ def _update_norm(upload: object) -> float | None:
     return norm(delta) if isinstance(delta, torch.Tensor) else None
 
 
-def moved_to(value: Any, device: torch.device) -> Any:
+def moved_to(value: object, device: torch.device) -> Any:
     """Return the same structure with its tensors on a device."""
     if isinstance(value, torch.Tensor):
         return value.to(device)

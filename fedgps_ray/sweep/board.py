@@ -1,10 +1,10 @@
 """Who leads: the trials of a folder one by one, and summed up by method and setting."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from fedgps_ray.identity import Label
+from fedgps_ray.identity import Label, Settings, Table
 from fedgps_ray.results import schema
 from fedgps_ray.titles import TITLES
 
@@ -43,7 +43,7 @@ def titled(method: str) -> str:
     return TITLES.get(name, name) + space + options
 
 
-def planned(settings: Mapping[str, Any], label: Label) -> Record:
+def planned(settings: Settings, label: Label) -> Record:
     """Return a trial before it begins, from its settings and its label."""
     setting = ", ".join(label.parts("scenario", "seed"))
     return Record(
@@ -51,7 +51,7 @@ def planned(settings: Mapping[str, Any], label: Label) -> Record:
     )
 
 
-def told(record: Record, info: Mapping[str, Any]) -> Record:
+def told(record: Record, info: Settings) -> Record:
     """Return a trial with what its trial.json says."""
     found = info.get("summary", {})
     error = str(info.get("error", info.get("diverged", ""))).strip()
@@ -115,7 +115,7 @@ def _rank(standing: Standing, order: str, settings: Sequence[str]) -> tuple[Any,
     return (place, -(first or -1.0), -(second or -1.0))
 
 
-def as_json(standing: Standing) -> dict[str, Any]:
+def as_json(standing: Standing) -> Table:
     """Return a standing for scripts."""
     return {
         "method": standing.method,
@@ -129,7 +129,7 @@ def as_json(standing: Standing) -> dict[str, Any]:
     }
 
 
-def from_json(row: Mapping[str, Any]) -> Standing:
+def from_json(row: Settings) -> Standing:
     """Return the standing that was written for scripts."""
     method, setting, planned = row["method"], row["setting"], row["planned"]
     return Standing(method, setting, planned, list(row["accuracies"]), row["best"])

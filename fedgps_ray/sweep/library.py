@@ -10,6 +10,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from fedgps_ray.cluster.session import Actor, Reference
 from fedgps_ray.data import datasets
+from fedgps_ray.identity import Table
 from fedgps_ray.references import Found, give
 
 
@@ -25,7 +26,7 @@ class Library:
             give(found)
         self.lies: dict[str, Reference] = {}
 
-    def find(self, dataset: dict[str, Any]) -> list[Reference]:
+    def find(self, dataset: Table) -> list[Reference]:
         """Return where a data set lies, in a list: a bare reference would be opened by Ray."""
         key = json.dumps(dataset, sort_keys=True)
         if key not in self.lies:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedgps_ray.errors import UserError
-from fedgps_ray.identity import Label
+from fedgps_ray.identity import Label, Settings, Table
 from fedgps_ray.results import files, schema
 from fedgps_ray.results.read import (
     DAMAGED,
@@ -79,7 +79,7 @@ class Observer:
             self.known[path] = (stamp, read())
         return self.known[path][1]
 
-    def _info(self, trial: Path) -> dict[str, Any]:
+    def _info(self, trial: Path) -> Table:
         path = trial / "trial.json"
         info: dict[str, Any] = self._read(path, lambda: _described(trial)) or _described(trial)
         return info
@@ -131,16 +131,16 @@ def _trials(folder: Path) -> list[Path]:
     return trials
 
 
-def _described(trial: Path) -> dict[str, Any]:
+def _described(trial: Path) -> Table:
     info = read_trial(trial)
     return {**info, "columns": columns(trial, info)}
 
 
-def _may_run(info: Mapping[str, Any]) -> bool:
+def _may_run(info: Settings) -> bool:
     return info["status"] not in schema.ENDED
 
 
-def _from_trials(folder: Path, infos: Mapping[Path, dict[str, Any]]) -> State:
+def _from_trials(folder: Path, infos: Mapping[Path, Table]) -> State:
     """Return the state of a folder with single runs."""
     statuses = Counter(info["status"] for info in infos.values())
     return State(
@@ -157,7 +157,7 @@ def _from_trials(folder: Path, infos: Mapping[Path, dict[str, Any]]) -> State:
     )
 
 
-def single_records(infos: Mapping[Path, dict[str, Any]]) -> dict[str, Record]:
+def single_records(infos: Mapping[Path, Table]) -> dict[str, Record]:
     """Return the trials of a folder without an experiment; what differs tells them apart."""
     found = {trial: info["columns"] for trial, info in infos.items()}
     differ = [key for key in TOLD_APART if _differs(key, list(found.values()))]
@@ -169,7 +169,7 @@ def single_records(infos: Mapping[Path, dict[str, Any]]) -> dict[str, Record]:
     return records
 
 
-def _differs(key: str, trials: Sequence[Mapping[str, Any]]) -> bool:
+def _differs(key: str, trials: Sequence[Settings]) -> bool:
     """Say whether trials differ in a column; a learning rate that comes with a method does not."""
     of_method = key == "lr"
     seen: dict[str, set[str]] = {}
@@ -178,7 +178,7 @@ def _differs(key: str, trials: Sequence[Mapping[str, Any]]) -> bool:
     return any(len(values) > 1 for values in seen.values())
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _rows(path: Path) -> list[Table]:
     """Return what is shown of the rows of a trial; none if they cannot be read."""
     try:
         table = read_rows(path, schema.ROUNDS)
@@ -188,7 +188,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _running(trial_id: str, record: Record, rows: Sequence[Mapping[str, Any]]) -> Running:
+def _running(trial_id: str, record: Record, rows: Sequence[Settings]) -> Running:
     trial = Running(
         trial_id, record.method, record.scenario, record.seed, record.setting, record.rounds
     )
@@ -202,7 +202,7 @@ def _running(trial_id: str, record: Record, rows: Sequence[Mapping[str, Any]]) -
     return trial
 
 
-def standing(folder: Path, timing: bool, verify: bool = False) -> dict[str, Any]:
+def standing(folder: Path, timing: bool, verify: bool = False) -> Table:
     """Return counts of statuses, why trials failed, what is missing or damaged, and the timing.
 
     verify: compare every file of the trials that have ended with its hash.
@@ -235,9 +235,7 @@ def standing(folder: Path, timing: bool, verify: bool = False) -> dict[str, Any]
     return answer
 
 
-def _accuracies(
-    folder: Path, places: Mapping[str, Path], infos: Mapping[str, dict[str, Any]]
-) -> dict[str, Any]:
+def _accuracies(folder: Path, places: Mapping[str, Path], infos: Mapping[str, Table]) -> Table:
     """Return the accuracies of the trials, and summed up by method and setting."""
     begun = {key: info for key, info in infos.items() if info["status"] != schema.MISSING}
     if (folder / "experiment.json").exists():
@@ -259,7 +257,7 @@ def _accuracies(
     }
 
 
-def _planned(folder: Path, cell: Mapping[str, Any]) -> Record:
+def _planned(folder: Path, cell: Settings) -> Record:
     try:
         return planned(cell, _label(cell))
     except DAMAGED as problem:
@@ -267,7 +265,7 @@ def _planned(folder: Path, cell: Mapping[str, Any]) -> Record:
         raise UserError(f"{path} is damaged ({printable(str(problem))})") from None
 
 
-def _label(cell: Mapping[str, Any]) -> Label:
+def _label(cell: Settings) -> Label:
     """Return the label of a cell; older versions wrote it in another way."""
     label = cell.get("label")
     if not isinstance(label, dict):
@@ -276,11 +274,11 @@ def _label(cell: Mapping[str, Any]) -> Label:
     return Label(printable(label["method"]), settings)
 
 
-def _is_sealed(info: Mapping[str, Any]) -> bool:
+def _is_sealed(info: Settings) -> bool:
     return info["status"] == schema.MISSING or is_sealed(dict(info))
 
 
-def _has_files(info: Mapping[str, Any]) -> bool:
+def _has_files(info: Settings) -> bool:
     """Say whether a trial has hashes of its files."""
     return info["status"] in schema.DONE and "files" in info
 
@@ -301,7 +299,7 @@ def _places(folder: Path) -> dict[str, Path]:
     return {trial.resolve().name: trial for trial in _trials(folder)}
 
 
-def _read(places: Mapping[str, Path]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+def _read(places: Mapping[str, Path]) -> tuple[dict[str, Table], dict[str, str]]:
     """Return what the trials say, and what is wrong with those that cannot be read."""
     infos: dict[str, dict[str, Any]] = {}
     damaged = {}
@@ -313,7 +311,7 @@ def _read(places: Mapping[str, Path]) -> tuple[dict[str, dict[str, Any]], dict[s
     return infos, damaged
 
 
-def _status(info: dict[str, Any], driven: bool, folder: Path) -> str:
+def _status(info: Table, driven: bool, folder: Path) -> str:
     """Return a trial's status; if no process works on it any more, it was interrupted."""
     status = str(info["status"])
     if status in (schema.RUNNING, schema.NEW) and not driven and not files.is_locked(folder):
@@ -321,7 +319,7 @@ def _status(info: dict[str, Any], driven: bool, folder: Path) -> str:
     return status
 
 
-def _timing(folder: Path, places: Mapping[str, Path]) -> dict[str, Any]:
+def _timing(folder: Path, places: Mapping[str, Path]) -> Table:
     """Return how much of the last launch's wall-clock its actors spent training."""
     known = states.load(folder)
     if note := _live_note(folder, known):

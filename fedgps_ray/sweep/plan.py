@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from fedgps_ray.experiment import Experiment
+from fedgps_ray.identity import Table
 from fedgps_ray.results import code
 from fedgps_ray.results.mirror import Mirror
 from fedgps_ray.results.schema import LAYOUT_VERSION
@@ -70,7 +71,7 @@ class SweepPlan:
         return to_do
 
 
-def facts(title: str, description: str, stopping: Stopping | None, file: str) -> dict[str, Any]:
+def facts(title: str, description: str, stopping: Stopping | None, file: str) -> Table:
     """Return what experiment.json says beside the cells."""
     return {
         "schema_version": LAYOUT_VERSION,

@@ -3,13 +3,13 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import ray
 from ray import tune
 from ray.tune.experiment import Trial
 
 from fedgps_ray.cluster.policy import POLICY
+from fedgps_ray.identity import Table
 from fedgps_ray.sweep.tracker import CURRENT
 
 
@@ -38,7 +38,7 @@ class Pulse(tune.Callback):
         self._hear(trial)
 
     def on_trial_result(
-        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: object
+        self, iteration: int, trials: list[Trial], trial: Trial, result: Table, **_: object
     ) -> None:
         """A trial tells how it stands."""
         self._hear(trial)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from fedgps_ray.identity import Label
+from fedgps_ray.identity import Label, Settings
 from fedgps_ray.results import files, schema
 from fedgps_ray.sweep.board import Record, planned
 from fedgps_ray.sweep.drawing import thinned
@@ -58,7 +58,7 @@ class Running:
             self.curve = thinned(self.curve, CURVE_KEPT // 2)
 
 
-def running(columns: Mapping[str, Any], label: Label) -> Running:
+def running(columns: Settings, label: Label) -> Running:
     """Return a trial that begins, from its columns and its label."""
     record = planned(columns, label)
     return Running(
@@ -204,7 +204,7 @@ def load(folder: Path) -> State | None:
         return None
 
 
-def _shown(value: Any) -> Any:
+def _shown(value: object) -> Any:
     """Return a value whose texts can be shown in a terminal."""
     if isinstance(value, str):
         return printable(value)

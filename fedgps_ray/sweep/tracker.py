@@ -3,13 +3,13 @@
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ray import tune
 from ray.tune.experiment import Trial
 
 from fedgps_ray.cluster import session
 from fedgps_ray.errors import Lost, UserError
+from fedgps_ray.identity import Table
 from fedgps_ray.results import schema
 from fedgps_ray.results.read import read_trial
 from fedgps_ray.results.schema import ENDED, STOPPED
@@ -78,7 +78,7 @@ class Tracker:
         self.state.restarts += 1
         self.tell(f"{self._label(trial.trial_id)} starts again from its checkpoint")
 
-    def moved(self, trial_id: str, told: dict[str, Any]) -> None:
+    def moved(self, trial_id: str, told: Table) -> None:
         """Take in how a trial stands."""
         trial = self.state.running.get(trial_id)
         if trial is None:
@@ -91,7 +91,7 @@ class Tracker:
         if told.get("lost"):
             self.lose(trial_id, told["lost"])
 
-    def _take(self, trial: Running, told: dict[str, Any]) -> None:
+    def _take(self, trial: Running, told: Table) -> None:
         restarts = told.get("restarts", 0)
         if restarts > trial.restarts:
             self.state.restarts += restarts - trial.restarts
@@ -133,7 +133,7 @@ class Tracker:
             self.lost.add(trial_id)
             self.tell(f"{self._label(trial_id)} was lost: {reason.splitlines()[0]}")
 
-    def note(self, trial_id: str, **facts: Any) -> None:
+    def note(self, trial_id: str, **facts: object) -> None:
         """Note in a trial's folder what its own processes do not know."""
         spec = self.specs[trial_id]
         store = TrialStore(self.ledger.folder, spec)
@@ -176,7 +176,7 @@ class Tracker:
             self.saved = now
             self._save()
 
-    def _nodes(self) -> list[dict[str, Any]]:
+    def _nodes(self) -> list[Table]:
         """Return what the nodes have and use, and how busy this machine is."""
         before, self.ticks = self.ticks, machine.ticks()
         own = {"busy": machine.busy(before, self.ticks), **machine.memory()}
@@ -251,7 +251,7 @@ class Callbacks(tune.Callback):
         CURRENT[-1].begun(_id(trial))
 
     def on_trial_result(
-        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: object
+        self, iteration: int, trials: list[Trial], trial: Trial, result: Table, **_: object
     ) -> None:
         """A trial tells how it stands."""
         CURRENT[-1].moved(_id(trial), result)

@@ -14,12 +14,13 @@ from fedgps_ray.cluster import session
 from fedgps_ray.cluster.crew import Crew, TrialSettings, bundle, follow, start_clients
 from fedgps_ray.errors import ClientFailed, Lost, UserError
 from fedgps_ray.events import Event, Started, Status
+from fedgps_ray.identity import Table
 
 TELL_SECONDS = 1.0
 OWNER_BYTES = 200 * 2**20  # of a trial's own process
 
 
-def bundles(config: dict[str, Any]) -> tune.PlacementGroupFactory:
+def bundles(config: Table) -> tune.PlacementGroupFactory:
     """Return what a trial reserves: room for itself, its server and its clients."""
     cell = config["cell"]
     own: dict[str, float] = {"memory": OWNER_BYTES}
@@ -30,7 +31,7 @@ def bundles(config: dict[str, Any]) -> tune.PlacementGroupFactory:
 class SweepTrial(tune.Trainable):
     """Carries out one cell of a sweep; config["cell"] says which, and with how many actors."""
 
-    def setup(self, config: dict[str, Any]) -> None:
+    def setup(self, config: Table) -> None:
         """Start the crew in the bundles that Tune reserved, and the first trial."""
         group = ray.util.get_current_placement_group()
         assert group is not None
@@ -39,13 +40,13 @@ class SweepTrial(tune.Trainable):
         self.crew = Crew(bundle(group, 1), start_clients(share, places))
         self._begin(config)
 
-    def reset_config(self, new_config: dict[str, Any]) -> bool:
+    def reset_config(self, new_config: Table) -> bool:
         """Begin another trial with the same crew; its server sets up everything again."""
         self.cleanup()
         self._begin(new_config)
         return True
 
-    def _begin(self, config: dict[str, Any]) -> None:
+    def _begin(self, config: Table) -> None:
         cell = config["cell"]
         library = ray.get_actor(cell["library"])
         self.told: dict[str, Any] = {"what": "starting"}
@@ -54,7 +55,7 @@ class SweepTrial(tune.Trainable):
             self.crew, TrialSettings(**cell["settings"]), library
         )
 
-    def step(self) -> dict[str, Any]:
+    def step(self) -> Table:
         """Take in what happens for a second, and tell how the trial stands."""
         until = time.monotonic() + TELL_SECONDS
         try:
@@ -69,7 +70,7 @@ class SweepTrial(tune.Trainable):
             return self._tell(failed=str(failure), done=True)
         return self._tell()
 
-    def _tell(self, **more: Any) -> dict[str, Any]:
+    def _tell(self, **more: object) -> Table:
         """Return how the trial stands; what was wrong on disk is told once."""
         told = {**self.told, **more}
         self.told.pop("problems", None)
@@ -84,7 +85,7 @@ class SweepTrial(tune.Trainable):
         elif event.get("weights_sha256"):
             self._take_row(event)
 
-    def _take_row(self, row: dict[str, Any]) -> None:
+    def _take_row(self, row: Table) -> None:
         done = row["round"]
         seconds = (time.monotonic() - self.began) / max(1, done - self.first)
         self.told |= {"rounds_done": done, "seconds_a_round": seconds}

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from fedgps_ray.identity import Table
 from fedgps_ray.results import schema
 from fedgps_ray.sweep.board import ORDERS, Record, Standing, leaderboard
 from fedgps_ray.sweep.drawing import GAP, PLAIN, Column, bar, fit, spark, table
@@ -331,7 +331,7 @@ def _loose(state: State, is_driven: bool, width: int, is_small: bool) -> list[li
     return [block for block in (lines, events) if block]
 
 
-def _node(node: dict[str, Any]) -> str:
+def _node(node: Table) -> str:
     told = [f"CPU {node['CPU_used']:g}/{node['CPU']:g}"]
     if node["GPU"]:
         told.append(f"GPU {node['GPU_used']:g}/{node['GPU']:g}")
@@ -348,7 +348,7 @@ def _number(num_bytes: float) -> str:
     return f"{billions:.0f}" if billions >= 10 else f"{billions:.1f}"
 
 
-def _together(nodes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _together(nodes: Sequence[Table]) -> Table:
     """Return many nodes as one: what they have and use in sum."""
     kinds = ("CPU", "GPU", "memory", "object_store_memory")
     names = [name for kind in kinds for name in (kind, f"{kind}_used")]

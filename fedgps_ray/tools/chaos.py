@@ -17,11 +17,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.cluster.reaper import kill_all, processes_of
 from fedgps_ray.experiment import load
+from fedgps_ray.identity import Table
 from fedgps_ray.results.read import read_trial, trial_folders
 from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.spec import ExecutionSpec
@@ -257,7 +258,7 @@ def hashes(out: Path) -> dict[str, str]:
     return {trial.name: _end(read_trial(trial)) for trial in trial_folders(out)}
 
 
-def _end(info: dict[str, Any]) -> str:
+def _end(info: Table) -> str:
     finished = info["status"] == "finished"
     return str(info["summary"]["weights_sha256"] if finished else info["status"])
 
@@ -267,6 +268,6 @@ def _has_ended(out: Path, trials: int) -> bool:
     return len(infos) == trials and all(i["status"] in ("finished", "failed") for i in infos)
 
 
-def _infos(out: Path) -> Iterator[dict[str, Any]]:
+def _infos(out: Path) -> Iterator[Table]:
     for path in out.glob("trials/*/trial.json"):
         yield json.loads(path.read_text())

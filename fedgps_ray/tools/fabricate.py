@@ -192,7 +192,7 @@ def _finish(state: State) -> None:
         state.tell(f"{record.words} ({trial_id}) {record.status}{best}")
 
 
-def _write_json(path: Path, content: Any) -> None:
+def _write_json(path: Path, content: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2) + "\n")
 

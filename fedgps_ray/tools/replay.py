@@ -1,11 +1,11 @@
 """A finished trial trained again from its settings: proof that they give the hashes on record."""
 
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fedgps_ray.errors import UserError
+from fedgps_ray.identity import Settings, Table
 from fedgps_ray.results.read import check, read_rows, read_trial
 from fedgps_ray.results.schema import DONE, ROUNDS
 from fedgps_ray.results.store import spec_of
@@ -38,7 +38,7 @@ class Replay(NamedTuple):
         )
 
 
-def replay(folder: Path, wanted: int | None, full: bool, files: Mapping[str, Any]) -> Replay:
+def replay(folder: Path, wanted: int | None, full: bool, files: Settings) -> Replay:
     """Train a trial's rounds again in this process, in a folder of their own, and compare.
 
     wanted: how many rounds; without it as many as are cheap, or all if full.
@@ -59,7 +59,7 @@ def replay(folder: Path, wanted: int | None, full: bool, files: Mapping[str, Any
     return Replay(folder.name, number, len(rows), problem)
 
 
-def _cheap(rows: list[dict[str, Any]]) -> int:
+def _cheap(rows: list[Table]) -> int:
     """Return how many rounds took less than a minute on record, at least one."""
     seconds = 0.0
     for number, row in enumerate(rows, 1):
@@ -70,7 +70,7 @@ def _cheap(rows: list[dict[str, Any]]) -> int:
 
 
 def _difference(
-    folder: Path, info: dict[str, Any], rows: list[dict[str, Any]], execution: ExecutionSpec
+    folder: Path, info: Table, rows: list[Table], execution: ExecutionSpec
 ) -> str | None:
     """Return the first difference between rows on record and rows computed now."""
     events = run_trial(spec_of(folder, info), execution)
@@ -89,7 +89,7 @@ def _difference(
     return "it ended earlier this time"
 
 
-def _told(row: dict[str, Any], now: dict[str, Any], key: str, info: dict[str, Any]) -> str:
+def _told(row: Table, now: Table, key: str, info: Table) -> str:
     return (
         f"round {row['round']}: {key} is {row[key]} on record and {now.get(key)} now; it was run"
         f" with {info.get('versions')} on {info.get('machine')}: other versions of PyTorch and"

@@ -7,6 +7,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch.utils import deterministic as memory
 
+from fedgps_ray.identity import Table
+
 Precision = Literal["float32", "float64", "bf16", "tf32"]
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 
@@ -55,7 +57,7 @@ def limit_memory(device: torch.device, share: float) -> None:
         torch.cuda.set_per_process_memory_fraction(share, device)
 
 
-def facts(device: torch.device) -> dict[str, Any]:
+def facts(device: torch.device) -> Table:
     """Say on what, and with which settings, this process computes."""
     if device.type != "cuda":
         return {"device": device.type}

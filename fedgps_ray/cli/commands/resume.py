@@ -6,14 +6,13 @@ and results are stored, only the user says.
 
 import shlex
 from pathlib import Path
-from typing import Any
 
 from fedgps_ray.cli.app import say
 from fedgps_ray.cli.commands.trials import run_and_show
 from fedgps_ray.cli.declared import Resume
 from fedgps_ray.cli.options import use_token
 from fedgps_ray.errors import UserError
-from fedgps_ray.identity import ID
+from fedgps_ray.identity import ID, Table
 from fedgps_ray.loading import load
 from fedgps_ray.results.code import admit
 from fedgps_ray.results.folders import no_results
@@ -68,7 +67,7 @@ def _admit_sweep(options: Resume) -> None:
 _TOLD: set[str] = set()
 
 
-def admit_code(settings: dict[str, Any], folders: list[Path], told: Any, trust: bool) -> None:
+def admit_code(settings: Table, folders: list[Path], told: object, trust: bool) -> None:
     """Allow the code of a trial to be imported, and say once from where.
 
     told: how the trial ran, according to its folder.
@@ -80,7 +79,7 @@ def admit_code(settings: dict[str, Any], folders: list[Path], told: Any, trust: 
         _TOLD.add(line)
 
 
-def _execution(told: dict[str, Any], options: Resume, out: Path) -> ExecutionSpec:
+def _execution(told: Table, options: Resume, out: Path) -> ExecutionSpec:
     """Return how to run: as the user says, and as the folder says where that is harmless."""
     harmless = {key: told[key] for key in KEPT if key in told}
     harmless["log"] = [name for name in _logs(told) if name in LOCAL_LOGS]
@@ -91,7 +90,7 @@ def _execution(told: dict[str, Any], options: Resume, out: Path) -> ExecutionSpe
     return execution_spec(**{**harmless, "files": files, **options.wanted, "out": out})
 
 
-def known_files(told: Any) -> dict[str, str]:
+def known_files(told: object) -> dict[str, str]:
     """Return where files may be that the settings name by their content, which is checked."""
     return {key: path for key, path in _named_files(told).items() if _may_be_read(Path(path))}
 
@@ -101,14 +100,14 @@ def _may_be_read(path: Path) -> bool:
     return path.is_file() or path.is_dir() or not path.exists()
 
 
-def _named_files(told: Any) -> dict[str, str]:
+def _named_files(told: object) -> dict[str, str]:
     """Return the paths that a folder has for hashes of content."""
     if not isinstance(told, dict):
         raise UserError(f"execution.files: must be a table, got {told!r}")
     return {key: str(path) for key, path in told.items() if HASH.fullmatch(key)}
 
 
-def _logs(told: dict[str, Any]) -> list[str]:
+def _logs(told: Table) -> list[str]:
     """Return where else the rounds went."""
     names = told.get("log", [])
     if not isinstance(names, list):
@@ -116,7 +115,7 @@ def _logs(told: dict[str, Any]) -> list[str]:
     return [str(name) for name in names]
 
 
-def _ignored(told: dict[str, Any], options: Resume) -> list[str]:
+def _ignored(told: Table, options: Resume) -> list[str]:
     """Return what the folder says about where to run and store, and the user did not repeat."""
     lines = []
     for key, option in ASKED.items():
@@ -150,9 +149,7 @@ def _resume_trials(options: Resume, folders: list[Path]) -> None:
         raise UserError("\n".join(unreadable))
 
 
-def _to_do(
-    trial: Path, trust: bool, unreadable: list[str]
-) -> tuple[Path, TrialSpec, dict[str, Any]] | None:
+def _to_do(trial: Path, trust: bool, unreadable: list[str]) -> tuple[Path, TrialSpec, Table] | None:
     """Return what is left to do for a trial; one that is damaged is put aside and run again."""
     if not ID.fullmatch(trial.resolve().name):
         say(f"{trial} is not a trial's folder, which is named after its id; left as it is")
@@ -174,7 +171,7 @@ def _to_do(
     return out, spec, info["execution"]
 
 
-def _note_unsealed(trial: Path, info: dict[str, Any]) -> None:
+def _note_unsealed(trial: Path, info: Table) -> None:
     if not is_sealed(info):
         say(f"{trial.name} is not sealed: changes to its files cannot be noticed")
 

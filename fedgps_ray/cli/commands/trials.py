@@ -4,7 +4,6 @@ import json
 import shlex
 from collections.abc import Collection, Generator
 from pathlib import Path
-from typing import Any
 
 import typer
 from rich.markup import escape
@@ -18,6 +17,7 @@ from fedgps_ray.cli.again import survive
 from fedgps_ray.cli.app import err, out, say
 from fedgps_ray.cli.declared import Run
 from fedgps_ray.events import Event
+from fedgps_ray.identity import Table
 from fedgps_ray.methods import METHODS
 from fedgps_ray.results.read import read_trial
 from fedgps_ray.results.store import TrialStore
@@ -67,7 +67,7 @@ def _opening(spec: TrialSpec, chosen: Collection[str]) -> str:
     return f"{what}: {opening(told, [names[key] for key in chosen])}"
 
 
-def _settings(options: Run) -> dict[str, Any]:
+def _settings(options: Run) -> Table:
     preset = {} if options.preset is None else {"preset": options.preset}
     return {
         "dataset": options.dataset,

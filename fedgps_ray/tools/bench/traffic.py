@@ -36,7 +36,7 @@ class Measured(Dispatcher):
         self.received += sum(array_bytes(unit.result) for unit in units)
 
 
-def array_bytes(result: Any) -> int:
+def array_bytes(result: object) -> int:
     """Return the bytes of the arrays in a client's reply; what it keeps is left out."""
     reply = result[0] if isinstance(result, tuple) and not isinstance(result, Reply) else result
     if not isinstance(reply, Reply):

@@ -6,7 +6,7 @@ import os
 import pickle
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 
 from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.data.partition import class_counts
+from fedgps_ray.identity import Settings, Table
 from fedgps_ray.loading import load
 from fedgps_ray.methods.averages import Replies
 from fedgps_ray.methods.base import Method, Reply, Turn
@@ -47,7 +48,7 @@ META = torch.device("meta")
 HOLDS = "yes"
 
 
-def tiny_spec(method: Any, **settings: Any) -> TrialSpec:
+def tiny_spec(method: object, **settings: object) -> TrialSpec:
     """Return a trial of a second: four clients of which two take part, 8 x 8 images."""
     return trial_spec(method=method, **{**TINY, **settings})
 
@@ -135,7 +136,7 @@ def _sent(job: Job) -> Job:
     return Job(job.client, job.round, *(there_and_back(part) for part in job[2:]))
 
 
-def there_and_back(value: Any) -> Any:
+def there_and_back(value: object) -> Any:
     """Return a value as it comes out of a file or of another process."""
     tensors: list[torch.Tensor] = []
 
@@ -225,7 +226,7 @@ class Watched:
         self.state = self.watch(self.method.init(self.worker.initial(), self.worker.cohort()))
         self.picked = schedule(spec, [client.num_examples for client in self.worker.clients])
 
-    def watch(self, value: Any) -> Any:
+    def watch(self, value: object) -> Any:
         """Hold on to a value."""
         self.watched.append((value, copy.deepcopy(value)))
         return value
@@ -270,7 +271,7 @@ class Watched:
         self.check("fade")
 
 
-def same(left: Any, right: Any) -> bool:
+def same(left: object, right: object) -> bool:
     """Say whether two values are equal to the last bit."""
     lefts, rights = list(leaves(left)), list(leaves(right))
     return len(lefts) == len(rights) and all(map(_same_leaf, lefts, rights))
@@ -305,14 +306,14 @@ def keeps_nothing(spec: TrialSpec) -> str:
     return f"self.{changed[0]} was changed" if changed else ""
 
 
-def _own(method: object) -> dict[str, Any]:
+def _own(method: object) -> Table:
     """Return what an object holds, and what its class holds that can change."""
     of_class = {k: v for k, v in vars(type(method)).items() if isinstance(v, list | dict | set)}
     shared = {k: v for k, v in of_class.items() if not k.startswith("__")}
     return {**shared, **getattr(method, "__dict__", {})}
 
 
-def _equal(before: Mapping[str, Any], after: Mapping[str, Any], key: str) -> bool:
+def _equal(before: Settings, after: Settings, key: str) -> bool:
     return key in before and key in after and same(before[key], after[key])
 
 
@@ -365,7 +366,7 @@ def counts_bytes(spec: TrialSpec) -> str:
     return ""
 
 
-def _numbers(skeleton: Any) -> int:
+def _numbers(skeleton: object) -> int:
     if isinstance(skeleton, dict):
         return sum(_numbers(part) for part in skeleton.values())
     if isinstance(skeleton, list):
