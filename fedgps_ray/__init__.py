@@ -71,7 +71,7 @@ class _Package(_Module):
             value.__class__ = _Part
         super().__setattr__(name, value)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name in PARTS:
             return importlib.import_module(f"fedgps_ray.{name}")
         if name in API:

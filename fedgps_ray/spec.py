@@ -47,15 +47,15 @@ def method_name(method: Method) -> str:
     return next(name for name, kind in METHODS.items() if kind is type(method))
 
 
-def _parse_partition(value: object) -> Any:
+def _parse_partition(value: object) -> object:
     return _parse_kind("partition", value, KINDS, "dirichlet")
 
 
-def _parse_surrogate(value: object) -> Any:
+def _parse_surrogate(value: object) -> object:
     return _parse_kind("surrogate", value, SURROGATES, "noise")
 
 
-def _parse_kind(what: str, value: object, kinds: Settings, default: str) -> Any:
+def _parse_kind(what: str, value: object, kinds: Settings, default: str) -> object:
     """Make one of several kinds from its name or from a table with its kind and options."""
     if isinstance(value, tuple(kinds.values())):
         return value

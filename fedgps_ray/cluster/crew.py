@@ -65,7 +65,7 @@ class Host:
         """Call a method, one at a time."""
         return getattr(self.actor, method)(*arguments)
 
-    def stream(self, method: str, *arguments: object) -> Iterator[Any]:
+    def stream(self, method: str, *arguments: object) -> Iterator[object]:
         """Call a method whose results are passed on one by one."""
         yield from getattr(self.actor, method)(*arguments)
 

@@ -104,7 +104,7 @@ class RayPool:
         self.dispatcher.wait(units)
         return [open_parcel(unit.result).value for unit in units]
 
-    def fetch(self, handle: Handle) -> Any:
+    def fetch(self, handle: Handle) -> object:
         """Return the value behind a handle, mapped where it lies."""
         return _open(handle)[0].value
 

@@ -2,7 +2,6 @@
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +28,11 @@ def digits() -> Dataset:
 
 
 def _dataset(
-    train: tuple[Any, Any], test: tuple[Any, Any], name: str, treatment: Treatment, classes: int
+    train: tuple[object, object],
+    test: tuple[object, object],
+    name: str,
+    treatment: Treatment,
+    classes: int,
 ) -> Dataset:
     arrays = {"x_train": train[0], "y_train": train[1], "x_test": test[0], "y_test": test[1]}
     return from_arrays(arrays | {"classes": np.array(numbered(classes))}, name, treatment)

@@ -13,6 +13,8 @@ from fedgps_ray.identity import Table
 
 MALFORMED = (KeyError, TypeError, AttributeError)
 
+Values = list[Any]  # as JSON has them
+
 
 def read(folder: Path) -> Table:
     """Return the arrays of train/*.json and test/*.json, and the user of each training example."""
@@ -27,10 +29,10 @@ def read(folder: Path) -> Table:
     }
 
 
-def _part(folder: Path) -> tuple[list[Any], list[Any], list[str]]:
+def _part(folder: Path) -> tuple[Values, Values, list[str]]:
     """Return the examples, the labels and the users of all files of a folder."""
-    examples: list[Any] = []
-    labels: list[Any] = []
+    examples: Values = []
+    labels: Values = []
     owners: list[str] = []
     for file in sorted(folder.glob("*.json")):
         for user, own in _users(file).items():
@@ -57,7 +59,7 @@ def _users(file: Path) -> Table:
         raise UserError(f"{file} cannot be read as JSON: {error}") from None
 
 
-def _numbers(train: list[Any], test: list[Any], folder: Path) -> tuple[Array, Array]:
+def _numbers(train: Values, test: Values, folder: Path) -> tuple[Array, Array]:
     """Return the examples as arrays; texts of one length become the numbers of their letters."""
     try:
         x_train, x_test = np.array(train), np.array(test)
@@ -69,7 +71,7 @@ def _numbers(train: list[Any], test: list[Any], folder: Path) -> tuple[Array, Ar
 
 
 def _letters(
-    train: list[Any], test: list[Any], folder: Path
+    train: Values, test: Values, folder: Path
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     texts = [*train, *test]
     if len({(type(text), len(text)) for text in texts}) != 1 or not isinstance(texts[0], str):

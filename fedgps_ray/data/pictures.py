@@ -73,7 +73,7 @@ def decoded(content: bytes, where: str, size: int | None) -> Pixels:
 BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 
 
-def stacked(images: Sequence[Pixels], names: Sequence[Any]) -> Pixels:
+def stacked(images: Sequence[Pixels], names: Sequence[object]) -> Pixels:
     """Return images of one size as one array; if some have colours, all have three channels."""
     first = images[0].shape[:2]
     for image, name in zip(images, names, strict=True):

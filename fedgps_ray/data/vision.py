@@ -14,6 +14,7 @@ from fedgps_ray.data.arrays import numbered
 from fedgps_ray.errors import UserError
 
 Arrays = dict[str, Any]
+Part = Any  # a data set of torchvision, which has no types
 
 
 def cifar(title: Literal["CIFAR10", "CIFAR100"], folder: Path, download: bool) -> Arrays:
@@ -75,7 +76,7 @@ def stl10(folder: Path, download: bool) -> Arrays:
     return _arrays(train, test, getattr(train, "classes", None) or numbered(10))
 
 
-def _arrays(train: Any, test: Any, classes: Any) -> Arrays:
+def _arrays(train: Part, test: Part, classes: Any) -> Arrays:
     return {
         "x_train": _pixels(train.data),
         "y_train": _labels(train),
@@ -93,12 +94,12 @@ def _pixels(data: object) -> NDArray[np.uint8]:
     return ordered if ordered.ndim == 4 else ordered[..., None]
 
 
-def _labels(part: Any) -> NDArray[np.int64]:
+def _labels(part: Part) -> NDArray[np.int64]:
     labels = np.asarray(part.labels if hasattr(part, "labels") else part.targets).astype(np.int64)
     return labels if labels.ndim == 1 else labels[:, 0]  # QMNIST: the others are about the writer
 
 
-def _unpack(reader: Any, folder: Path) -> None:
+def _unpack(reader: Part, folder: Path) -> None:
     archive = folder / reader.filename
     if not (folder / reader.base_folder).exists() and check_integrity(archive, reader.tgz_md5):
         extract_archive(archive, folder)

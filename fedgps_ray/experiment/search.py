@@ -42,7 +42,7 @@ class Choices(NamedTuple):
 
     choices: tuple[Any, ...]
 
-    def draw(self, seed: int, key: str, sample: int) -> Any:
+    def draw(self, seed: int, key: str, sample: int) -> object:
         """Return the choice of a sample."""
         return self.choices[seeds.stream(seed, f"search {key}", sample).integers(len(self.choices))]
 

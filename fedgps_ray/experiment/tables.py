@@ -55,7 +55,7 @@ def merged(*tables: Settings) -> Table:
     return values
 
 
-def alternatives(value: object) -> list[Any]:
+def alternatives(value: object) -> list[object]:
     """Return all single values that a value with lists in it stands for."""
     if isinstance(value, list):
         return [each for item in value for each in alternatives(item)]
@@ -65,7 +65,7 @@ def alternatives(value: object) -> list[Any]:
     return [value]
 
 
-def parse_setting(setting: str) -> tuple[str, Any]:
+def parse_setting(setting: str) -> tuple[str, object]:
     """Return key and value of KEY=VALUE; the value is JSON, or else a plain word."""
     key, equals, text = setting.partition("=")
     if not equals or not all(key.strip().split(".")):
@@ -91,7 +91,7 @@ def is_too_deep(value: object) -> bool:
     return True
 
 
-def _inside(value: object) -> list[Any]:
+def _inside(value: object) -> list[object]:
     if isinstance(value, Mapping):
         return list(value.values())
     return value if isinstance(value, list) else []

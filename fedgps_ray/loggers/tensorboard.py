@@ -83,5 +83,5 @@ def _records(content: bytes) -> Iterator[bytes]:
         place = end + CHECK
 
 
-def _hyperparameter(value: object) -> Any:
+def _hyperparameter(value: object) -> object:
     return value if isinstance(value, bool | int | float | str) else str(value)

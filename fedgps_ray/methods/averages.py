@@ -48,7 +48,7 @@ def averaged(method: Method, clients: Sequence[Client]) -> dict[str, list[float]
     return {field: normalised(each) for field, each in shares.items()}
 
 
-def mean_of(replies: Sequence[Reply[Any]], field: str, shares: Sequence[float]) -> Tensor:
+def mean_of(replies: Sequence[Reply[object]], field: str, shares: Sequence[float]) -> Tensor:
     """Return the weighted mean of a field of the uploads, from its sum if there is one."""
     if not isinstance(replies, Replies) or field not in replies.sums:
         return mean([getattr(reply.upload, field) for reply in replies], shares)

@@ -145,7 +145,7 @@ class Adapted(Model):
         vars(self)["head"] = self._head()
         _allow_single_examples(self.net)
 
-    def _head(self) -> Any:
+    def _head(self) -> object:
         if self.split.layer is not None:
             return self.net.get_submodule(self.split.layer)
         return cast(Any, self.net).head if self.split.own else _Missing(self.split.reason)

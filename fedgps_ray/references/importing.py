@@ -49,7 +49,7 @@ def _imported(module: str, code: Code) -> ModuleType:
         raise failed(f"{code.name} cannot be imported", problem) from None
 
 
-def _attribute(module: ModuleType, code: Code) -> Any:
+def _attribute(module: ModuleType, code: Code) -> object:
     found: Any = module
     for part in code.attribute.split("."):
         if not hasattr(found, part):
@@ -64,7 +64,7 @@ def _attribute(module: ModuleType, code: Code) -> Any:
     return found
 
 
-def _callable(found: object, code: Code) -> Any:
+def _callable(found: object, code: Code) -> object:
     if not callable(found):
         kind = type(found).__name__
         raise UserError(f"{code.name} is neither a class nor a function, but a value ({kind})")

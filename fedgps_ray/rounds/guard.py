@@ -32,9 +32,9 @@ class _Guarded:
         value = getattr(self._method, member)
         return self._watched(member, value) if callable(value) else value
 
-    def _watched(self, member: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _watched(self, member: str, function: Callable[..., object]) -> Callable[..., object]:
         @functools.wraps(function)  # the mark of a merge that averages stays visible
-        def call(*arguments: object) -> Any:
+        def call(*arguments: object) -> object:
             try:
                 result = function(*arguments)
             except PASSED_ON:

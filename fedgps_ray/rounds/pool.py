@@ -38,7 +38,7 @@ class Pool(Protocol):
     def ask(self, asked: Asked, kept: dict[int, Kept]) -> list[Any]:
         """Put a question to every client; answers come in client order."""
 
-    def fetch(self, handle: Handle) -> Any:
+    def fetch(self, handle: Handle) -> object:
         """Return the value behind a handle."""
 
     def store(self, values: Sequence[object]) -> list[Handle]:
@@ -78,7 +78,7 @@ class InProcess:
             for client in self.worker.clients
         ]
 
-    def fetch(self, handle: Handle) -> Any:
+    def fetch(self, handle: Handle) -> object:
         """Return the value, which is its own handle."""
         return handle
 

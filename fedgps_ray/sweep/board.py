@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fedgps_ray.identity import Label, Settings, Table
 from fedgps_ray.results import schema
@@ -103,7 +103,7 @@ def _standing(method: str, setting: str, group: Sequence[Record]) -> Standing:
     return Standing(method, setting, len(group), scores, max(bests, default=None))
 
 
-def _rank(standing: Standing, order: str, settings: Sequence[str]) -> tuple[Any, ...]:
+def _rank(standing: Standing, order: str, settings: Sequence[str]) -> tuple[object, ...]:
     place = settings.index(standing.setting)
     if order == "method":
         return (standing.method.lower(), place)

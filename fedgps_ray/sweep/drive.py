@@ -1,7 +1,7 @@
 """A sweep from its experiment to its end: what is there already, one launch, what came of it."""
 
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 from fedgps_ray.cluster import session
 from fedgps_ray.loggers import following
@@ -26,7 +26,7 @@ class Screen(Protocol):
         """Tell what happened to a trial, unless the live view shows it anyway."""
         ...
 
-    def live(self, state: State) -> AbstractContextManager[Any]:
+    def live(self, state: State) -> AbstractContextManager[object]:
         """Show a state that changes."""
         ...
 

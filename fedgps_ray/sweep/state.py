@@ -204,7 +204,7 @@ def load(folder: Path) -> State | None:
         return None
 
 
-def _shown(value: object) -> Any:
+def _shown(value: object) -> object:
     """Return a value whose texts can be shown in a terminal."""
     if isinstance(value, str):
         return printable(value)

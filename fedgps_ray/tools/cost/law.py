@@ -168,7 +168,7 @@ class _Unmeasured:
     def __init__(self, method: Method) -> None:
         self.method = method
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self.method, name)
 
     def measure(self, *_: object) -> dict[str, float]:

@@ -320,7 +320,7 @@ def _equal(before: Settings, after: Settings, key: str) -> bool:
 # --- what leaves the process ----------------------------------------------------------------------
 
 
-def values_of(spec: TrialSpec) -> Iterator[tuple[str, Any]]:
+def values_of(spec: TrialSpec) -> Iterator[tuple[str, object]]:
     """Yield all kinds of values of a method by name, from a trial."""
     worker = Worker(prepare(spec, NO_SOURCE))
     method, pool = spec.method, InProcess(worker)

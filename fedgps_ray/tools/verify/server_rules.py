@@ -1,7 +1,6 @@
 """Hand-computed numbers for the methods that differ from FedAvg on the server."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -235,7 +234,7 @@ class Orders:
     def __init__(self, *orders: Sequence[int]) -> None:
         self.orders = iter(orders)
 
-    def permutation(self, size: int) -> Any:
+    def permutation(self, size: int) -> object:
         """Return the next one."""
         return np.array(next(self.orders))
 
