@@ -41,9 +41,9 @@ SURROGATES = {"noise": Noise, "file": LabelledFile}
 
 def method_name(method: Method) -> str:
     """Return the name under which a method is registered, or its reference."""
-    found = found_of(type(method))
-    if found is not None:
-        return found.code.name
+    origin = found_of(type(method))
+    if origin is not None:
+        return origin.code.name
     return next(name for name, kind in METHODS.items() if kind is type(method))
 
 
@@ -136,8 +136,8 @@ def _dump_model(model: str | Outside) -> str | Table:
 
 
 def _code(imported: object) -> Table:
-    found = found_of(imported)
-    return {} if found is None else {"code": found.code.table}
+    origin = found_of(imported)
+    return {} if origin is None else {"code": origin.code.table}
 
 
 class TrialSpec(BaseModel):
@@ -205,8 +205,8 @@ class TrialSpec(BaseModel):
     def code(self) -> tuple[Found, ...]:
         """Return the code from outside the package that the trial runs."""
         model = self.model.make if isinstance(self.model, Outside) else None
-        found = [found_of(type(self.method)), found_of(model), datasets.code_of(self.dataset)]
-        return tuple(one for one in found if one is not None)
+        candidates = [found_of(type(self.method)), found_of(model), datasets.code_of(self.dataset)]
+        return tuple(one for one in candidates if one is not None)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Take the code along to other processes, as text."""
@@ -285,8 +285,8 @@ def stored_spec(settings: Settings) -> TrialSpec:
 
 def received(settings: Settings, code: Iterable[Found]) -> TrialSpec:
     """Make a TrialSpec in another process than the user's, from the code that came with it."""
-    for found in code:
-        give(found)
+    for origin in code:
+        give(origin)
     return trial_spec(**settings)
 
 

@@ -49,5 +49,5 @@ def unused_gpu(spec: TrialSpec, execution: ExecutionSpec) -> str | None:
     """Say how to use a GPU of this machine that a trial leaves idle, if there is one."""
     if spec.device == "cuda" or execution.address is not None or not torch.cuda.is_available():
         return None
-    how = "--device cuda" if execution.actors == 0 else "--client-gpus 0.25"
-    return f"this machine has a GPU that is not used ({torch.cuda.get_device_name()}): add {how}"
+    option = "--device cuda" if execution.actors == 0 else "--client-gpus 0.25"
+    return f"this machine has a GPU that is not used ({torch.cuda.get_device_name()}): add {option}"

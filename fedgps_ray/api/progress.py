@@ -145,18 +145,18 @@ def opening(settings: Table, chosen: Iterable[str]) -> str:
 
 def ending(info: Row, folder: str) -> str:
     """Return the closing summary of a trial; no line is broken, so that paths can be copied."""
-    found = info["summary"]
-    when = f" in round {found['best_round']}" if found["best_round"] is not None else ""
-    train, test = found["train_seconds"], found["evaluate_seconds"]
+    summary = info["summary"]
+    when = f" in round {summary['best_round']}" if summary["best_round"] is not None else ""
+    train, test = summary["train_seconds"], summary["evaluate_seconds"]
     lines = {
         "status": info["status"] + (f": {info['diverged']}" if "diverged" in info else ""),
-        "best accuracy": percent(found["best_accuracy"]) + when,
-        "last accuracy": percent(found["last_accuracy"]),
-        "last ten mean": percent(found["last_ten_accuracy"]),
-        "rounds": str(found["rounds_done"]),
+        "best accuracy": percent(summary["best_accuracy"]) + when,
+        "last accuracy": percent(summary["last_accuracy"]),
+        "last ten mean": percent(summary["last_ten_accuracy"]),
+        "rounds": str(summary["rounds_done"]),
         "seconds": f"{train:.1f} training, {test:.1f} testing",
-        "sent": f"{size(found['bytes_up'])} up, {size(found['bytes_down'])} down",
-        "weights": found["weights_sha256"] or "-",
+        "sent": f"{size(summary['bytes_up'])} up, {size(summary['bytes_down'])} down",
+        "weights": summary["weights_sha256"] or "-",
         "results": folder,
     }
     return "\n".join(f"{key:<15}{value}" for key, value in lines.items())

@@ -76,11 +76,11 @@ def sweep(
     It runs in this process, trial by trial, unless actors or the address of a cluster are given.
     """
     axes = {"method": methods, "seed": seeds, "scenario": scenarios}
-    what, how = given.split(settings)
+    what, execution_options = given.split(settings)
     wanted = {key: list(values) for key, values in axes.items() if values is not None}
     settled = given.dotted({**wanted, **what})
     cells = placed(lambda device: _experiment(experiment, {**device, **settled}), settings)
-    plan = plan_of(cells, _execution(cells, how), _described(experiment))
+    plan = plan_of(cells, _execution(cells, execution_options), _described(experiment))
     screen = Screen(console_for(progress))
     for told in imported(cells):
         screen.say(told)
@@ -98,11 +98,11 @@ def _described(experiment: str | Path | Settings) -> str:
     return "Python" if isinstance(experiment, Mapping) else str(experiment)
 
 
-def _execution(experiment: Experiment, how: Settings) -> ExecutionSpec:
-    folder = Path(how.get("out", Path("runs") / experiment.name))
+def _execution(experiment: Experiment, options: Settings) -> ExecutionSpec:
+    folder = Path(options.get("out", Path("runs") / experiment.name))
     own = {"out": folder, "files": experiment.files}
     of_file = {key: value for key, value in experiment.execution.items() if key != "actors"}
-    return given.execution({**of_file, **how, **own})
+    return given.execution({**of_file, **options, **own})
 
 
 def _launch(plan: SweepPlan, screen: Screen) -> None:

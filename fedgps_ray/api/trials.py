@@ -41,10 +41,10 @@ def run(
     rounds: by default, as batch_size, what suits the data set.
     progress: "auto" shows it in a terminal and in a notebook, True and False everywhere or nowhere.
     """
-    what, how = given.split(settings)
+    what, execution_options = given.split(settings)
     trial = given.trial({"method": method, "dataset": dataset, "rounds": rounds, **what})
     made = trial.spec
-    execution = given.execution({**how, "files": trial.files})
+    execution = given.execution({**execution_options, "files": trial.files})
     console = console_for(progress)
 
     def show(events: Generator[Event]) -> None:

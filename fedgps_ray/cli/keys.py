@@ -61,5 +61,5 @@ def _key(handle: int, seconds: float, waiting: list[str]) -> str | None:
 
 def split(told: str) -> list[str]:
     """Return the keys in what a terminal sent: characters, and names for escape sequences."""
-    found = SEQUENCE.findall(told)
-    return [ARROWS.get(key, key) for key in found if len(key) == 1 or key in ARROWS]
+    keys = SEQUENCE.findall(told)
+    return [ARROWS.get(key, key) for key in keys if len(key) == 1 or key in ARROWS]

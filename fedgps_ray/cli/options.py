@@ -188,7 +188,7 @@ class Execution:
     def wanted(self) -> Table:
         """Return what was asked for, as settings of an ExecutionSpec."""
         actors = self.actors if self.actors in (None, "auto") else int(str(self.actors))
-        found = {
+        settings = {
             "actors": actors,
             "client_cpus": self.client_cpus,
             "client_gpus": self.client_gpus,
@@ -199,7 +199,7 @@ class Execution:
             "checkpoint_seconds": self.checkpoint_seconds,
             "log": tuple(dict.fromkeys(self.log)) if self.log else None,
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in settings.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -127,8 +127,8 @@ class RayPool:
 
     def devices(self) -> list[Table]:
         """Return the kinds of devices of the actors."""
-        found = (seat.facts.get("computes_on") for seat in self.dispatcher.seats)
-        return [dict(kind) for kind in sorted({tuple(f.items()) for f in found if f})]
+        kinds = (seat.facts.get("computes_on") for seat in self.dispatcher.seats)
+        return [dict(kind) for kind in sorted({tuple(f.items()) for f in kinds if f})]
 
     # --- units of work --------------------------------------------------------------------------
 

@@ -18,15 +18,15 @@ END_SECONDS = 10.0
 
 def processes_of(folder: str | Path) -> dict[int, str]:
     """Return the processes of the Ray sessions below a folder, and how each was called."""
-    found = {}
+    commands = {}
     for path in PROC.glob("[0-9]*"):
         try:
             command = (path / "cmdline").read_text(errors="replace").replace("\0", " ").strip()
             if int(path.name) != os.getpid() and _belongs(path, command, f"{folder}/"):
-                found[int(path.name)] = command
+                commands[int(path.name)] = command
         except OSError:  # it has ended, or is somebody else's
             continue
-    return found
+    return commands
 
 
 def _belongs(path: Path, command: str, folder: str) -> bool:

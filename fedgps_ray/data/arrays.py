@@ -284,8 +284,8 @@ def _column_moments(x: Array) -> tuple[Numbers, Numbers]:
 
 def colours(images: NDArray[np.uint8]) -> tuple[Numbers, Numbers]:
     """Return mean and deviation of each channel in [0, 1], from whole-number sums."""
-    found = [_channel_moments(images[..., channel]) for channel in range(images.shape[-1])]
-    return tuple(mean for mean, _ in found), tuple(std for _, std in found)
+    channels = [_channel_moments(images[..., channel]) for channel in range(images.shape[-1])]
+    return tuple(mean for mean, _ in channels), tuple(std for _, std in channels)
 
 
 def _channel_moments(channel: NDArray[np.uint8]) -> tuple[float, float]:

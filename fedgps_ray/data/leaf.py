@@ -48,11 +48,11 @@ def _users(file: Path) -> Table:
     """Return {user: {"x": [...], "y": [...]}} of one file, after checking it."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        found = {str(user): content["user_data"][user] for user in content["users"]}
-        for user, own in found.items():
+        users = {str(user): content["user_data"][user] for user in content["users"]}
+        for user, own in users.items():
             if not isinstance(own["x"], list) or len(own["x"]) != len(own["y"]):
                 raise UserError(f"{file}: x and y of user '{user}' are not lists of equal length")
-        return found
+        return users
     except MALFORMED as error:
         raise UserError(f"{file} is not in LEAF's format: no {error}") from None
     except (OSError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:

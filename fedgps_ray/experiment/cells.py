@@ -82,13 +82,13 @@ def _experiment(document: Document, folders: Sequence[Path]) -> Experiment:
     drafts, files = _drafts(document, folders)
     cells = tuple(GridCell(draft.spec, label) for draft, label in _labelled(_ordered(drafts)))
     return Experiment(
-        document.name,
-        document.title,
-        document.description,
-        cells,
-        files,
-        document.execution,
-        document.search,
+        name=document.name,
+        title=document.title,
+        description=document.description,
+        cells=cells,
+        files=files,
+        execution=document.execution,
+        search=document.search,
     )
 
 

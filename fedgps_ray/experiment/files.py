@@ -54,8 +54,8 @@ def _with_code(
     folder = _holding(name, (*folders, Path()))  # --set names files from here
     code = give(read(name, kind, folder, KNOWN[kind]))
     file = entry_file(name, kind, folder)
-    found = {} if file is None else {code.sha256: str(file)}
-    return values | {kind: {**table, "name": code.name, "code": code.table}}, files | found
+    paths = {} if file is None else {code.sha256: str(file)}
+    return values | {kind: {**table, "name": code.name, "code": code.table}}, files | paths
 
 
 def _is_outside(kind: Kind, name: str) -> bool:

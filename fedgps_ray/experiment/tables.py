@@ -71,14 +71,14 @@ def parse_setting(setting: str) -> tuple[str, object]:
     if not equals or not all(key.strip().split(".")):
         raise UserError(f"--set {setting}: expected KEY=VALUE, such as --set method.rho=0.3")
     try:
-        found = key.strip(), json.loads(text)
+        parsed = key.strip(), json.loads(text)
     except json.JSONDecodeError:
-        found = key.strip(), text
+        parsed = key.strip(), text
     except RecursionError:
         raise UserError(f"--set {key}: {TOO_DEEP}") from None
-    if key.count(".") >= DEEPEST or is_too_deep(found[1]):
+    if key.count(".") >= DEEPEST or is_too_deep(parsed[1]):
         raise UserError(f"--set {key[:60]}: {TOO_DEEP}")
-    return found
+    return parsed
 
 
 def is_too_deep(value: object) -> bool:

@@ -28,15 +28,17 @@ class MlFlow:
 
     def _experiment(self, name: str) -> str:
         known = self.client.get_experiment_by_name(name)
-        found: str = self.client.create_experiment(name) if known is None else known.experiment_id
-        return found
+        experiment_id: str = (
+            self.client.create_experiment(name) if known is None else known.experiment_id
+        )
+        return experiment_id
 
     def _run(self, curve: Curve) -> str:
         """Return the id of a trial's run, which is made if there is none."""
         if curve.trial_id not in self.runs:
             wanted = f"tags.`{TAG}` = '{curve.trial_id}'"
-            found = self.client.search_runs([self.experiment], filter_string=wanted)
-            run = found[0] if found else self._created(curve)
+            runs = self.client.search_runs([self.experiment], filter_string=wanted)
+            run = runs[0] if runs else self._created(curve)
             self.runs[curve.trial_id] = run.info.run_id
         return self.runs[curve.trial_id]
 

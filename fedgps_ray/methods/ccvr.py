@@ -108,14 +108,14 @@ class CCVR(FedAvgWith[State, None]):
             model = Model(nn.Flatten(), feature_dim, num_outputs)
         sgd = Sgd(self.calibration_lr, self.calibration_momentum, self.calibration_weight_decay)
         local = Local(
-            Network(model, weights.device, weights.dtype),
-            Client(-1, ()),
-            turn.round,
-            num_outputs,
-            self.calibration_epochs,
-            sgd,
-            sgd.lr,
-            as_batches(
+            network=Network(model, weights.device, weights.dtype),
+            client=Client(-1, ()),
+            round=turn.round,
+            num_classes=num_outputs,
+            epochs=self.calibration_epochs,
+            optimizer=sgd,
+            lr=sgd.lr,
+            data=as_batches(
                 z.to(weights), labels.to(weights.device), self.calibration_batch_size, turn.rng
             ),
         )

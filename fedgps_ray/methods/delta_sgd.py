@@ -51,8 +51,8 @@ class DeltaSGD(FedAvg):
                 last, ratio = _first(local)
             lr = (1 + self.delta * ratio).sqrt() * last
             if previous is not None:
-                found = self.gamma / 2 * inverse_smoothness(local, batch, gradient, previous)
-                lr = torch.where(found < lr, found, lr)
+                limit = self.gamma / 2 * inverse_smoothness(local, batch, gradient, previous)
+                lr = torch.where(limit < lr, limit, lr)
             elif not self.amplify_first:
                 lr = last
             previous, ratio, last = local.network.weights.clone(), lr / last, lr

@@ -117,8 +117,8 @@ def likeness(pair: Pair | None, last: Tensor | float) -> Tensor | float:
     if pair is None or len(pair[0]) < MIN_ROWS:
         return last
     now, start, *counts = pair
-    found = linear_cka(now, start).clamp(max=1.0)
-    return torch.where(counts[0], found, last) if counts else found
+    alignment = linear_cka(now, start).clamp(max=1.0)
+    return torch.where(counts[0], alignment, last) if counts else alignment
 
 
 def features_of(local: Local, received: Params) -> Callable[[Local, Batch], Pair]:

@@ -65,18 +65,18 @@ class Recipe(NamedTuple):
             return Made(net, self._tried(net), _statistics(net))
 
     def _made(self) -> nn.Module:
-        how = self.outside
-        if isinstance(how.make, nn.Module):
-            raise UserError(f"{how.name} is a network; name the class or function that makes it")
-        call = arguments(how.make, self.sizes, how.options, how.name)
+        model = self.outside
+        if isinstance(model.make, nn.Module):
+            raise UserError(f"{model.name} is a network; name the class or function that makes it")
+        call = arguments(model.make, self.sizes, model.options, model.name)
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Lazy modules are a new feature")
-                net = how.make(*call.args, **call.kwargs)
+                net = model.make(*call.args, **call.kwargs)
         except Exception as problem:  # the user's code can raise anything
-            raise failed(f"{how.name} cannot be made", problem) from None
+            raise failed(f"{model.name} cannot be made", problem) from None
         if not isinstance(net, nn.Module):
-            raise UserError(f"{how.name} makes a {type(net).__name__}, not a torch.nn.Module")
+            raise UserError(f"{model.name} makes a {type(net).__name__}, not a torch.nn.Module")
         return net
 
     def _tried(self, net: nn.Module) -> Split:
@@ -125,9 +125,9 @@ def _check_parameters(net: nn.Module, name: str) -> None:
 
 def _check_width(logits: Tensor, sizes: Sizes, name: str) -> None:
     if tuple(logits.shape) != (EXAMPLES, sizes.outputs):
-        found = "x".join(str(extent) for extent in logits.shape)
+        shape = "x".join(str(extent) for extent in logits.shape)
         raise UserError(
-            f"{name} gives outputs of shape {found} for {EXAMPLES} inputs; needed is"
+            f"{name} gives outputs of shape {shape} for {EXAMPLES} inputs; needed is"
             f" {EXAMPLES}x{sizes.outputs}, one row of {sizes.outputs} for each input."
             " Let it take num_outputs"
         )

@@ -93,15 +93,15 @@ def _by_position(required: list[str], values: Options, sizes: Sizes) -> Keywords
 
 
 def _values(signature: inspect.Signature, sizes: Sizes, options: Options) -> Keywords:
-    found: Keywords = {}
+    values: Keywords = {}
     for parameter in _named(signature):
         rules = {**ALWAYS, **(IF_REQUIRED if parameter.default is parameter.empty else {})}
         rule = rules.get(parameter.name)
         if parameter.name in options:
-            found[parameter.name] = options[parameter.name]
+            values[parameter.name] = options[parameter.name]
         elif rule is not None and (len(sizes.shape) == 3 or rule not in OF_IMAGES):
-            found[parameter.name] = rule(sizes)
-    return found
+            values[parameter.name] = rule(sizes)
+    return values
 
 
 def check_options(make: Factory, options: Options, name: str) -> None:

@@ -29,11 +29,11 @@ class Run(NamedTuple):
 
 def logits_of(output: object, name: str) -> Tensor:
     """Return the logits, also where they are a field of what the network returns."""
-    found = output if isinstance(output, Tensor) else getattr(output, "logits", None)
-    if not isinstance(found, Tensor):
+    logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+    if not isinstance(logits, Tensor):
         kind = type(output).__name__
         raise UserError(f"{name} returns a {kind}, and not a tensor of one row for each input")
-    return found
+    return logits
 
 
 @torch.no_grad()

@@ -32,10 +32,10 @@ class Import(NamedTuple):
 
 def collect(file: Path, shown: str, root: Path | None = None) -> Sources:
     """Return a file and what it imports from its own folder, its package or root."""
-    found = _Closure(file.resolve(), root)
-    found.add(file.resolve(), shown)
-    base = Path(os.path.commonpath(found.folders))
-    texts = {path.relative_to(base).as_posix(): text for path, text in found.texts.items()}
+    closure = _Closure(file.resolve(), root)
+    closure.add(file.resolve(), shown)
+    base = Path(os.path.commonpath(closure.folders))
+    texts = {path.relative_to(base).as_posix(): text for path, text in closure.texts.items()}
     return Sources(file.resolve().relative_to(base).as_posix(), texts)
 
 
@@ -69,9 +69,9 @@ class _Closure:
             return
         self.texts[file] = read_text(file, shown)
         for wanted in _imports(parse(self.texts[file], shown)):
-            for found in self._absolute(wanted) if not wanted.level else self._near(file, wanted):
-                self.folders.add(found.parent)
-                self.add(found, found.name)
+            for path in self._absolute(wanted) if not wanted.level else self._near(file, wanted):
+                self.folders.add(path.parent)
+                self.add(path, path.name)
 
     def _absolute(self, wanted: Import) -> list[Path]:
         top = wanted.parts[0]
@@ -133,13 +133,13 @@ def _is_installed(top: str) -> bool:
 
 def _files(folder: Path, wanted: Import) -> list[Path]:
     """Return the files of a dotted module below a folder, and of the modules taken from it."""
-    found: list[Path] = []
+    files: list[Path] = []
     for part in wanted.parts:
-        found += _module(folder, part)
+        files += _module(folder, part)
         folder = folder / part
     for name in wanted.names:
-        found += _module(folder, name)
-    return found
+        files += _module(folder, name)
+    return files
 
 
 def _module(folder: Path, name: str) -> Sequence[Path]:

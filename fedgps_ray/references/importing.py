@@ -50,25 +50,25 @@ def _imported(module: str, code: Code) -> ModuleType:
 
 
 def _attribute(module: ModuleType, code: Code) -> object:
-    found: Any = module
+    value: Any = module
     for part in code.attribute.split("."):
-        if not hasattr(found, part):
-            names = [name for name in dir(found) if not name.startswith("_")]
+        if not hasattr(value, part):
+            names = [name for name in dir(value) if not name.startswith("_")]
             own = [
-                n for n in names if getattr(getattr(found, n), "__module__", "") == module.__name__
+                n for n in names if getattr(getattr(value, n), "__module__", "") == module.__name__
             ]
             listed = f" It defines: {', '.join(own)}" if own and code.package is None else ""
             where = code.name.rpartition(":")[0] or code.place
             raise UserError(f"{where} has no '{part}'.{nearest(part, names)}{listed}")
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
-def _callable(found: object, code: Code) -> object:
-    if not callable(found):
-        kind = type(found).__name__
+def _callable(value: object, code: Code) -> object:
+    if not callable(value):
+        kind = type(value).__name__
         raise UserError(f"{code.name} is neither a class nor a function, but a value ({kind})")
-    return found
+    return value
 
 
 class Importer(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):

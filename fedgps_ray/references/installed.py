@@ -55,14 +55,14 @@ def package_of(module: str) -> Package | None:
         return Package("fedgps-ray", importlib.metadata.version("fedgps-ray"))
     names = importlib.metadata.packages_distributions().get(top, [])
     known = [importlib.metadata.distribution(name) for name in sorted(set(names))]
-    fixed = [found for found in known if not _is_editable(found)]
+    fixed = [distribution for distribution in known if not _is_editable(distribution)]
     # the part after "+" names a build (cpu, cu130), which is not another version of the code
     return Package(fixed[0].name, fixed[0].version.partition("+")[0]) if fixed else None
 
 
-def _is_editable(found: importlib.metadata.Distribution) -> bool:
+def _is_editable(distribution: importlib.metadata.Distribution) -> bool:
     """Say whether a package is used from the folder in which it is being written."""
-    text = found.read_text("direct_url.json")
+    text = distribution.read_text("direct_url.json")
     return bool(text and json.loads(text).get("dir_info", {}).get("editable"))
 
 

@@ -41,8 +41,8 @@ def _published(name: str, kind: Kind, folder: Path, known: Iterable[str]) -> Fou
     points = published(kind)
     if name not in points:
         raise UserError(f"{unknown(kind, name, [*known, *points])}. {HINT}")
-    found = read(points[name], kind, folder)
-    return found._replace(code=_renamed(found.code, name))
+    origin = read(points[name], kind, folder)
+    return origin._replace(code=_renamed(origin.code, name))
 
 
 def _renamed(code: Code, name: str) -> Code:

@@ -26,14 +26,14 @@ def given(code: Code) -> Any:
             " `fedgps-ray resume`, which looks for it"
         )
     if code not in _IMPORTED:
-        _IMPORTED[code] = found = load(code, _GIVEN[code])
-        _FOUND.setdefault(id(found), Found(code, dict(_GIVEN[code])))
+        _IMPORTED[code] = value = load(code, _GIVEN[code])
+        _FOUND.setdefault(id(value), Found(code, dict(_GIVEN[code])))
     return _IMPORTED[code]
 
 
 def packages() -> set[str]:
     """Return the names of the packages that outside code was imported as."""
-    return {found.__module__.partition(".")[0] for found in _IMPORTED.values()}
+    return {value.__module__.partition(".")[0] for value in _IMPORTED.values()}
 
 
 def found_of(imported: object) -> Found | None:

@@ -18,9 +18,9 @@ TRUST = "if you trust this code, --trust-code runs it"
 
 def keep(folder: Path, code: Iterable[Found]) -> None:
     """Write the sources beside the results, in a folder named by their hash."""
-    for found in code:
-        own = _place(folder, found.code)
-        for path, text in found.sources.items():
+    for origin in code:
+        own = _place(folder, origin.code)
+        for path, text in origin.sources.items():
             if not (own / path).exists():
                 _make(folder, (own / path).parent)
                 files.write(own / path, lambda beside, text=text: _put(beside, text))  # type: ignore[misc]

@@ -42,8 +42,8 @@ def below(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
 
 def no_results(folder: Path) -> UserError:
     """Return what to say about a folder without results, with those below it."""
-    found = [str(path) for path in below(folder)]
-    if not found:
+    paths = [str(path) for path in below(folder)]
+    if not paths:
         return UserError(f"no trials in {folder}: expected trials/*/trial.json there")
-    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    return UserError(f"no trials in {folder} itself; below it: {', '.join(found[:NAMED])}{more}")
+    more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
+    return UserError(f"no trials in {folder} itself; below it: {', '.join(paths[:NAMED])}{more}")

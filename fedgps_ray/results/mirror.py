@@ -59,8 +59,8 @@ class Mirror:
 
     def _listed(self, folder: str, recursive: bool = True) -> list[fs.FileInfo]:
         selector = fs.FileSelector(self._there(folder), allow_not_found=True, recursive=recursive)
-        found = self._tried(lambda: self.system.get_file_info(selector))
-        return sorted(found, key=lambda info: str(info.path))
+        infos = self._tried(lambda: self.system.get_file_info(selector))
+        return sorted(infos, key=lambda info: str(info.path))
 
     def _tried(self, request: Callable[[], Answer]) -> Answer:
         """Make a request, again after a pause if it fails."""
@@ -209,8 +209,8 @@ def _has_ended(text: str | bytes) -> bool:
 
 def _newest(names: "set[str] | dict[str, fs.FileInfo]") -> int:
     """Return the round of the newest checkpoint."""
-    found = (MANIFEST.fullmatch(name.removeprefix("checkpoint/")) for name in names)
-    return max((int(match[1]) for match in found if match), default=0)
+    matches = (MANIFEST.fullmatch(name.removeprefix("checkpoint/")) for name in names)
+    return max((int(match[1]) for match in matches if match), default=0)
 
 
 def mirrored(

@@ -321,8 +321,8 @@ def check(folder: Path, full: bool = False) -> list[str]:
     known = info.get("files", {})
     if not set(known) <= set(SEALED):
         return [f"{folder / 'trial.json'} is damaged (it has hashes of unknown files)"]
-    found = (_file_problem(folder / name, digest, full) for name, digest in known.items())
-    return [problem for problem in found if problem]
+    problems = (_file_problem(folder / name, digest, full) for name, digest in known.items())
+    return [problem for problem in problems if problem]
 
 
 def _expected(info: Row) -> Iterator[str]:

@@ -18,8 +18,8 @@ PASSED_ON = (UserError, ClientFailed, Stopped, OutOfMemoryError)  # a full GPU i
 
 def guarded(method: Method) -> Method:
     """Return a method whose errors are the user's; built-in methods are returned as they are."""
-    found = found_of(type(method))
-    return method if found is None else cast(Method, _Guarded(method, found.code.name))
+    origin = found_of(type(method))
+    return method if origin is None else cast(Method, _Guarded(method, origin.code.name))
 
 
 class _Guarded:

@@ -53,13 +53,13 @@ def planned(settings: Settings, label: Label) -> Record:
 
 def told(record: Record, info: Settings) -> Record:
     """Return a trial with what its trial.json says."""
-    found = info.get("summary", {})
+    summary = info.get("summary", {})
     error = str(info.get("error", info.get("diverged", ""))).strip()
     return record._replace(
         status=info["status"],
-        rounds_done=found.get("rounds_done", 0),
-        best=found.get("best_accuracy"),
-        last=found.get("last_accuracy"),
+        rounds_done=summary.get("rounds_done", 0),
+        best=summary.get("best_accuracy"),
+        last=summary.get("last_accuracy"),
         error=error.splitlines()[0] if error else "",
     )
 

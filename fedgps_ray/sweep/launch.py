@@ -98,7 +98,7 @@ def run(tracker: Tracker, to_do: Sequence[TrialSpec], way: Way) -> None:
 
 def _code(specs: Sequence[TrialSpec]) -> list[Found]:
     """Return the outside code of all trials, each once."""
-    return list({found.code: found for spec in specs for found in spec.code}.values())
+    return list({origin.code: origin for spec in specs for origin in spec.code}.values())
 
 
 def _read(shelf: session.Actor, dataset: DatasetSpec) -> None:

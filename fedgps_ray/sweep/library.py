@@ -22,8 +22,8 @@ class Library:
 
     def __init__(self, source: datasets.Source, code: Iterable[Found]) -> None:
         self.source = source
-        for found in code:
-            give(found)
+        for origin in code:
+            give(origin)
         self.lies: dict[str, Reference] = {}
 
     def find(self, dataset: Table) -> list[Reference]:

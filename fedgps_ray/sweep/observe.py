@@ -97,10 +97,10 @@ def observe(folder: Path) -> Seen:
 
 def _stamp(path: Path) -> Stamp | None:
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return stat.st_mtime_ns, stat.st_size
 
 
 def _left(state: State) -> State:
@@ -159,10 +159,10 @@ def _from_trials(folder: Path, infos: Mapping[Path, Table]) -> State:
 
 def single_records(infos: Mapping[Path, Table]) -> dict[str, Record]:
     """Return the trials of a folder without an experiment; what differs tells them apart."""
-    found = {trial: info["columns"] for trial, info in infos.items()}
-    differ = [key for key in TOLD_APART if _differs(key, list(found.values()))]
+    rows = {trial: info["columns"] for trial, info in infos.items()}
+    differ = [key for key in TOLD_APART if _differs(key, list(rows.values()))]
     records = {}
-    for trial, each in found.items():
+    for trial, each in rows.items():
         own = {key: str(each[key]) for key in differ if each[key] is not None}
         record = planned(each, Label(each["method"], own))
         records[each["trial_id"]] = told(record, infos[trial])
@@ -190,7 +190,12 @@ def _rows(path: Path) -> list[Table]:
 
 def _running(trial_id: str, record: Record, rows: Sequence[Settings]) -> Running:
     trial = Running(
-        trial_id, record.method, record.scenario, record.seed, record.setting, record.rounds
+        trial_id=trial_id,
+        method=record.method,
+        scenario=record.scenario,
+        seed=record.seed,
+        setting=record.setting,
+        rounds=record.rounds,
     )
     for row in rows:
         if row["accuracy"] is not None:
@@ -287,8 +292,8 @@ def _changed(places: Mapping[str, Path]) -> dict[str, str]:
     """Return what is wrong with the files of trials, by their ids."""
     there = {key: place for key, place in places.items() if place.exists()}
     with ThreadPoolExecutor() as pool:
-        found = pool.map(lambda place: check(place, full=True), there.values())
-        return {key: "; ".join(each) for key, each in zip(there, found, strict=True) if each}
+        problems = pool.map(lambda place: check(place, full=True), there.values())
+        return {key: "; ".join(each) for key, each in zip(there, problems, strict=True) if each}
 
 
 def _places(folder: Path) -> dict[str, Path]:

@@ -85,9 +85,9 @@ def facts(title: str, description: str, stopping: Stopping | None, file: str) ->
 
 def imported(experiment: Experiment) -> Iterator[str]:
     """Yield what to say about code from outside: where it comes from."""
-    for found in {found.code: None for cell in experiment.cells for found in cell.spec.code}:
-        place = experiment.files.get(found.sha256, found.place)
-        yield f"{found.name} is imported from {place}"
+    for reference in {origin.code: None for cell in experiment.cells for origin in cell.spec.code}:
+        place = experiment.files.get(reference.sha256, reference.place)
+        yield f"{reference.name} is imported from {place}"
 
 
 def plan_of(
@@ -102,11 +102,11 @@ def plan_of(
     stopping = None if search is None else Stopping(search.scheduler, search.metric)
     labels = {cell.trial_id: cell.label for cell in cells}
     return SweepPlan(
-        experiment.name,
-        Ledger(execution.out, [cell.spec for cell in cells], labels),
-        execution,
-        facts(experiment.title, experiment.description, stopping, file),
-        stopping,
-        tuple(borrow_from),
+        name=experiment.name,
+        ledger=Ledger(execution.out, [cell.spec for cell in cells], labels),
+        execution=execution,
+        facts=facts(experiment.title, experiment.description, stopping, file),
+        stopping=stopping,
+        borrow_from=tuple(borrow_from),
         max_concurrent=max_concurrent,
     )

@@ -62,12 +62,12 @@ def running(columns: Settings, label: Label) -> Running:
     """Return a trial that begins, from its columns and its label."""
     record = planned(columns, label)
     return Running(
-        columns["trial_id"],
-        record.method,
-        record.scenario,
-        record.seed,
-        record.setting,
-        record.rounds,
+        trial_id=columns["trial_id"],
+        method=record.method,
+        scenario=record.scenario,
+        seed=record.seed,
+        setting=record.setting,
+        rounds=record.rounds,
         began=time.time(),
     )
 

@@ -48,5 +48,11 @@ def random_setup(spec: TrialSpec, amount: Amount) -> Setup:
         kind="images" if is_image else "features",
     )
     parts = tuple(np.arange(len(y)).reshape(spec.clients, amount.samples))
-    noise = drawn(amount.noise) if amount.noise else None
-    return Setup(spec, data, parts, class_counts(parts, y, amount.classes), 0, noise)
+    return Setup(
+        spec=spec,
+        data=data,
+        parts=parts,
+        counts=class_counts(parts, y, amount.classes),
+        moved_samples=0,
+        surrogate=drawn(amount.noise) if amount.noise else None,
+    )

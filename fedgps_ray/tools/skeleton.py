@@ -109,8 +109,8 @@ def test_law(law):
 
 def class_name(name: str) -> str:
     """Return MyMethod for my_method; never the name of the file itself."""
-    found = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
-    return f"{found}Method" if found == name else found
+    camel_case = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+    return f"{camel_case}Method" if camel_case == name else camel_case
 
 
 def write(name: str, folder: Path) -> list[Path]:

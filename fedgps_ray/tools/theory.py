@@ -166,17 +166,17 @@ class Probe:
         bound = lipschitz * (local_surrogate + surrogate_global + self.global_surrogate)
         every = (features, noise, self.global_features, self.global_noise)
         return Terms(
-            client,
-            local_surrogate,
-            surrogate_global,
-            self.global_surrogate,
-            lipschitz,
-            max(float(z.norm(dim=1).max()) for z in every),
-            local_risk,
-            global_risk,
-            gap,
-            bound,
-            gap <= bound,
+            client=client,
+            local_surrogate=local_surrogate,
+            surrogate_global=surrogate_global,
+            global_surrogate=self.global_surrogate,
+            lipschitz=lipschitz,
+            largest_feature=max(float(z.norm(dim=1).max()) for z in every),
+            local_risk=local_risk,
+            global_risk=global_risk,
+            gap=gap,
+            bound=bound,
+            held=gap <= bound,
         )
 
     @torch.no_grad()

@@ -44,6 +44,6 @@ def _words(verdict: tool.Verdict) -> str:
         " undisturbed run"
     ]
     for name in ("failed", "different", "missing", "left_over"):
-        if found := getattr(verdict, name):
-            lines.append(f"{name.replace('_', ' ')}: {', '.join(found)}")
+        if listed := getattr(verdict, name):
+            lines.append(f"{name.replace('_', ' ')}: {', '.join(listed)}")
     return "\n".join([*lines, "nothing was lost" if verdict.holds else "this must not happen"])

@@ -25,8 +25,8 @@ def doctor(options: Doctor) -> None:
         print(json.dumps([finding._asdict() for finding in findings]))
     else:
         table = Table("", "found", "", "what to do")
-        for what, found, verdict, advice in findings:
-            table.add_row(what, escape(found), VERDICTS[verdict], escape(advice))
+        for what, state, verdict, advice in findings:
+            table.add_row(what, escape(state), VERDICTS[verdict], escape(advice))
         out.print(table)
         out.print("no problems found" if not problems else f"{problems} problems found")
     if problems:

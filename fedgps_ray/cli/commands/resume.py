@@ -139,8 +139,8 @@ def _resume_trials(options: Resume, folders: list[Path]) -> None:
     if not folders:
         raise no_results(options.folder)
     unreadable: list[str] = []
-    found = [_to_do(trial, options.trust_code, unreadable) for trial in folders]
-    to_do = [work for work in found if work is not None]
+    candidates = [_to_do(trial, options.trust_code, unreadable) for trial in folders]
+    to_do = [work for work in candidates if work is not None]
     if not to_do and not unreadable:
         say(f"all {len(folders)} trials of {options.folder} have ended; nothing to do")
     for out, spec, told in to_do:

@@ -12,12 +12,12 @@ from fedgps_ray.tools import soak as tool
 def soak(options: Soak) -> None:
     """Run many tiny rounds on Ray and show what grew."""
     with err.status("starting Ray") as status:
-        found = tool.soak(options.rounds, options.method, status.update)
+        growths = tool.soak(options.rounds, options.method, status.update)
     if options.as_json:
-        print(json.dumps([growth._asdict() for growth in found]))
+        print(json.dumps([growth._asdict() for growth in growths]))
         return
     table = Table("process", "MB warm", "MB at the end", "ratio", "files warm", "files at the end")
-    for growth in found:
+    for growth in growths:
         table.add_row(
             growth.name,
             f"{growth.megabytes_before:.1f}",

@@ -21,46 +21,46 @@ def status(options: Status) -> None:
     if not has_results(options.folder):
         _show_parent(options)
         return
-    found = standing(options.folder, options.timing, options.verify)
+    report = standing(options.folder, options.timing, options.verify)
     if options.as_json:
-        print(json.dumps(found))
+        print(json.dumps(report))
     else:
-        _show(found)
-    if options.verify and found["damaged"]:
+        _show(report)
+    if options.verify and report["damaged"]:
         raise typer.Exit(1)
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(report: dict[str, Any]) -> None:
     table = Table("status", "trials")
-    for name, number in found["counts"].items():
+    for name, number in report["counts"].items():
         table.add_row(name, str(number))
     out.print(table)
-    show_accuracies(out, [from_json(row) for row in found["leaderboard"]])
-    for trial_id, reason in found["failures"].items():
+    show_accuracies(out, [from_json(row) for row in report["leaderboard"]])
+    for trial_id, reason in report["failures"].items():
         out.print(escape(f"{trial_id} failed: {reason.partition(chr(10))[0]}"), soft_wrap=True)
-    for trial_id, reason in found["problems"].items():
+    for trial_id, reason in report["problems"].items():
         text = f"{trial_id} is damaged; the next sweep or resume runs it again: {reason}"
         out.print(escape(text), soft_wrap=True)
-    if found["not_sealed"]:
-        number = len(found["not_sealed"])
+    if report["not_sealed"]:
+        number = len(report["not_sealed"])
         out.print(f"{number} not sealed: without hashes, changes to its files cannot be noticed")
-    if "verified" in found:
-        out.print(f"{found['verified']} ended trials are as they were when they ended")
-    for name, value in found.get("timing", {}).items():
+    if "verified" in report:
+        out.print(f"{report['verified']} ended trials are as they were when they ended")
+    for name, value in report.get("timing", {}).items():
         out.print(f"{name.replace('_', ' ')}: {value}")
 
 
 def _show_parent(options: Status) -> None:
     """Show the results folders below a folder, a line each."""
     paths = list(below(options.folder))
-    found = {str(path): standing(path, options.timing, options.verify) for path in paths}
-    if not found:
+    reports = {str(path): standing(path, options.timing, options.verify) for path in paths}
+    if not reports:
         raise no_results(options.folder)
     if options.as_json:
-        print(json.dumps(found))
+        print(json.dumps(reports))
         return
     table = Table("folder", "trials", "status", "best")
-    for folder, each in found.items():
+    for folder, each in reports.items():
         counts = each["counts"]
         parts = [f"{number} {name}" for name, number in counts.items()]
         damaged = [f"{len(each['damaged'])} damaged"] if each["damaged"] else []

@@ -90,10 +90,10 @@ def _show_plan(job: SweepPlan, as_json: bool) -> None:
     entries = job.ledger.entries()
     to_do = job.ledger.to_do(job.again)
     with err.status("measuring this machine"):
-        found = budget(to_do, source=job.execution.source) if to_do else None
+        estimate = budget(to_do, source=job.execution.source) if to_do else None
     if as_json:
         ids = {entry.spec.trial_id: entry.status for entry in entries}
-        print(json.dumps({"trials": ids, "estimate": found._asdict() if found else None}))
+        print(json.dumps({"trials": ids, "estimate": estimate._asdict() if estimate else None}))
         return
     table = Table("trial", "what", "rounds", "status")
     for entry in entries:
@@ -102,12 +102,12 @@ def _show_plan(job: SweepPlan, as_json: bool) -> None:
         table.add_row(trial_id, label, str(entry.spec.rounds), entry.status)
     out.print(table)
     out.print(f"{len(entries)} trials, {len(to_do)} to run")
-    if found is not None:
-        traffic = (found.bytes_up + found.bytes_down) / 1e9
-        hours = found.gpu_hours if found.core_hours is None else found.core_hours
-        unit = "GPU-hours" if found.core_hours is None else "core-hours"
+    if estimate is not None:
+        traffic = (estimate.bytes_up + estimate.bytes_down) / 1e9
+        hours = estimate.gpu_hours if estimate.core_hours is None else estimate.core_hours
+        unit = "GPU-hours" if estimate.core_hours is None else "core-hours"
         out.print(f"about {hours:.2g} {unit} and {traffic:.3g} GB between clients and servers")
-        out.print(escape(found.sentence), soft_wrap=True)
+        out.print(escape(estimate.sentence), soft_wrap=True)
 
 
 def _drive(job: SweepPlan, as_json: bool) -> None:

@@ -53,17 +53,17 @@ def kept_here(spec: TrialSpec, execution: ExecutionSpec) -> ExecutionSpec:
 
 def _opening(spec: TrialSpec, chosen: Collection[str]) -> str:
     """Return what will run, with the values that were chosen by the data set."""
-    found = columns(spec)
+    values = columns(spec)
     noise = {"noise images": spec.surrogate.batch_size} if spec.method.needs_surrogate else {}
     told = {
-        "clients": f"{found['clients']} ({spec.per_round} per round)",
-        "rounds": found["rounds"],
-        "batch size": found["batch_size"],
+        "clients": f"{values['clients']} ({spec.per_round} per round)",
+        "rounds": values["rounds"],
+        "batch size": values["batch_size"],
         **noise,
-        "lr": found["lr"],
+        "lr": values["lr"],
     }
     names = {"rounds": "rounds", "batch_size": "batch size", "surrogate": "noise images"}
-    what = f"{titled(found['method'])} on {found['dataset']} with {found['model']}"
+    what = f"{titled(values['method'])} on {values['dataset']} with {values['model']}"
     return f"{what}: {opening(told, [names[key] for key in chosen])}"
 
 

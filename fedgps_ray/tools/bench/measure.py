@@ -28,10 +28,44 @@ from fedgps_ray.tools.bench.bare import Pool, Serial, Trainer, Workload, make_da
 from fedgps_ray.tools.random_setup import Amount, random_setup
 
 WORKLOADS = {
-    "step": Workload("step", "cnn", 32, 2, 64 * 8, 1, 64, fedgps=True),
-    "W1": Workload("W1", "cnn", 32, 100, 500, 10, 50),
-    "W2": Workload("W2", "mlp", 8, 500, 100, 50, 50),
-    "W3": Workload("W3", "cnn", 32, 100, 500, 10, 64, fedgps=True),
+    "step": Workload(
+        name="step",
+        model="cnn",
+        image_size=32,
+        clients=2,
+        samples=64 * 8,
+        per_round=1,
+        batch_size=64,
+        fedgps=True,
+    ),
+    "W1": Workload(
+        name="W1",
+        model="cnn",
+        image_size=32,
+        clients=100,
+        samples=500,
+        per_round=10,
+        batch_size=50,
+    ),
+    "W2": Workload(
+        name="W2",
+        model="mlp",
+        image_size=8,
+        clients=500,
+        samples=100,
+        per_round=50,
+        batch_size=50,
+    ),
+    "W3": Workload(
+        name="W3",
+        model="cnn",
+        image_size=32,
+        clients=100,
+        samples=500,
+        per_round=10,
+        batch_size=64,
+        fedgps=True,
+    ),
 }
 EXTRAS = ("skew", "start")
 COMMAND_ROUNDS = {"W1": 3, "W2": 60, "W3": 3}
@@ -82,7 +116,14 @@ def _race(load: Workload, turns: Turns, repeats: int, notify: Notify) -> Iterato
 
 def _result(workload: str, contender: str, times: list[float], ratios: list[float]) -> Result:
     seconds, ratio = statistics.median(times), statistics.median(ratios)
-    return Result(workload, contender, seconds, ratio, min(ratios), max(ratios))
+    return Result(
+        workload=workload,
+        contender=contender,
+        seconds=seconds,
+        ratio=ratio,
+        lowest=min(ratios),
+        highest=max(ratios),
+    )
 
 
 def measure_command(names: list[str], repeats: int, notify: Notify) -> Iterator[Result]:

@@ -149,8 +149,8 @@ def there_and_back(value: object) -> Any:
 
 def any_workers(spec: TrialSpec) -> str:
     """The bits do not depend on who did what."""
-    found = {number: hashes(played(spec, number)) for number in WORKERS}
-    differing = [str(number) for number in WORKERS if found[number] != found[1]]
+    digests = {number: hashes(played(spec, number)) for number in WORKERS}
+    differing = [str(number) for number in WORKERS if digests[number] != digests[1]]
     return f"other weights with {', '.join(differing)} workers" if differing else ""
 
 
@@ -162,8 +162,8 @@ def moves(spec: TrialSpec) -> str:
 def stored_hashes(folder: Path) -> list[str]:
     """Return the digests of the only trial of a folder."""
     (path,) = folder.glob("trials/*/rounds.parquet")
-    found: list[str] = pq.read_table(path, columns=["weights_sha256"])[0].to_pylist()
-    return found
+    digests: list[str] = pq.read_table(path, columns=["weights_sha256"])[0].to_pylist()
+    return digests
 
 
 def record(spec: TrialSpec, base: Path) -> None:
@@ -192,8 +192,8 @@ def resumes(spec: TrialSpec) -> str:
     """Stopped after any round, it goes on as if it had not been."""
     with tempfile.TemporaryDirectory() as name:
         record(spec, Path(name))
-        found = [continued(spec, Path(name), done) for done in range(spec.rounds + 1)]
-    return next(filter(None, found), "")
+        problems = [continued(spec, Path(name), done) for done in range(spec.rounds + 1)]
+    return next(filter(None, problems), "")
 
 
 def on_actors(spec: TrialSpec) -> str:
@@ -404,7 +404,7 @@ def on_hard_data(spec: TrialSpec) -> list[Finished]:
 
 def survives(spec: TrialSpec) -> str:
     """Skewed data has batches of one and clients without a class."""
-    found = on_hard_data(spec)
-    losses = [one.row[key] for one in found for key in ("loss", "train_loss")]
-    finite = all_finite(spec.method.global_params(found[-1].snapshot.state))
-    return "" if len(found) == 2 and finite and np.isfinite(losses).all() else "not finite"
+    rounds = on_hard_data(spec)
+    losses = [one.row[key] for one in rounds for key in ("loss", "train_loss")]
+    finite = all_finite(spec.method.global_params(rounds[-1].snapshot.state))
+    return "" if len(rounds) == 2 and finite and np.isfinite(losses).all() else "not finite"

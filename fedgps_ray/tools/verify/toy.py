@@ -121,7 +121,16 @@ def _local(model: Model, weights: Sequence[float], data: Any, **sgd: Any) -> Loc
     network = Network(model, CPU, torch.float64)
     network.load(params(*weights))
     settings = Sgd(**{"lr": 0.1, "momentum": 0.0, "weight_decay": 0.0, **sgd})
-    return Local(network, Client(0, (1,)), 0, 2, 1, settings, settings.lr, data)
+    return Local(
+        network=network,
+        client=Client(0, (1,)),
+        round=0,
+        num_classes=2,
+        epochs=1,
+        optimizer=settings,
+        lr=settings.lr,
+        data=data,
+    )
 
 
 def numbers_of(start: Start) -> list[float]:
