@@ -133,9 +133,10 @@ def test_completing_imports_nothing_slow(tmp_path, monkeypatch):
 
 
 def test_the_script_for_a_shell_is_shown():
-    shown = subprocess.run(
-        [PROGRAM, "--show-completion", "bash"], capture_output=True, text=True, check=False
-    )
+    """Without a terminal the shell cannot be recognised, so it is named here."""
+    named = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    command = [PROGRAM, "--show-completion", "bash"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False, env=named)
     assert "complete_bash" in shown.stdout
 
 
