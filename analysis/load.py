@@ -181,13 +181,25 @@ def _rows(name: str, columns_: pa.Schema, folders: Iterable[Path]) -> pd.DataFra
     places, changed = _sound([*_trial_folders(folders), *itertools.chain(*map(headless, folders))])
     paths = [folder / name for folder in places]
     tables, unreadable = _each(
-        lambda path: read_rows(path, columns_), [path for path in paths if path.exists()]
+        lambda path: _with_settings(path, columns_), [path for path in paths if path.exists()]
     )
     problems = [*changed, *unreadable]
     if problems and not tables:
         raise UserError("\n".join(problems))
     table = joined(tables, columns_)
     return _told(table.to_pandas(types_mapper=_map_as_arrow), problems)
+
+
+def _with_settings(path: Path, columns_: pa.Schema) -> pa.Table:
+    """Return the rows of a trial; settings that they lack are taken from its trial.json."""
+    table = read_rows(path, columns_)
+    if table["dataset"].null_count < len(table):
+        return table
+    for name, value in columns(path.parent, read_trial(path.parent)).items():
+        place = table.column_names.index(name)
+        field = table.schema.field(place)
+        table = table.set_column(place, field, pa.array([value] * len(table), field.type))
+    return table
 
 
 def _map_as_arrow(kind: pa.DataType) -> pd.ArrowDtype | None:

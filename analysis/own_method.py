@@ -2,7 +2,9 @@
 """A method of your own, compared with three others: written, run and drawn in a minute.
 
 Open this file in an editor that knows `# %%` cells (VS Code, Spyder, PyCharm, or Jupyter with
-Jupytext) and run it cell by cell, or as a whole: `python -m fedgps_ray.analysis.own_method`.
+Jupytext) and run it cell by cell from the project's folder, or as a whole:
+`python -m fedgps_ray.analysis.own_method`. By its path it does not run: Python would then take
+`statistics` beside it for the standard library's.
 """
 
 # %% Where results go, and how many rounds

@@ -2,7 +2,9 @@
 """From a results folder to a table and three figures, a few lines each.
 
 Open this file in an editor that knows `# %%` cells (VS Code, Spyder, PyCharm, or Jupyter with
-Jupytext) and run it cell by cell, or as a whole: `RESULTS=runs/default python walkthrough.py`.
+Jupytext) and run it cell by cell from the project's folder, or as a whole:
+`RESULTS=runs/default python -m fedgps_ray.analysis.walkthrough`. By its path it does not run:
+Python would then take `statistics` beside it for the standard library's.
 """
 
 # %% Where the results lie, and where figures go

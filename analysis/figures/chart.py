@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from fedgps_ray.analysis.figures.looks import Look
+from fedgps_ray.errors import UserError
 
 Kind = Literal["lines", "marks", "dots", "heat"]
 Scale = Literal["linear", "log", "sqrt"]
@@ -78,6 +79,11 @@ class Chart:
     note: str = ""  # what bands, bars or colours mean
     colour: Axis = NONE  # of a heat map
     guides: tuple[Guide, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a figure without a panel, which no page could show."""
+        if not self.panels:
+            raise UserError("nothing to draw: no rows have the settings that tell panels apart")
 
 
 def to_json(chart: Chart) -> dict[str, Any]:

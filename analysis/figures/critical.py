@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from fedgps_ray.analysis import published
 from fedgps_ray.analysis.figures.chart import Axis, Chart, Panel, Series
 from fedgps_ray.analysis.figures.looks import OURS, OWN_COLOURS, Look, looks, method_of
-from fedgps_ray.analysis.figures.paint import INK, styled
+from fedgps_ray.analysis.figures.paint import INK, room_for, styled
 from fedgps_ray.analysis.statistics import Ranking, ranking, scores
 
 GROUP_STEP, NAME_STEP = 0.5, 0.9  # in units of a name's height
@@ -21,7 +21,8 @@ FIGURE_1 = {"SVHN": "SVHN_10_5_1", "CIFAR-10": "CIFAR10_10_5_1"}
 def critical_difference(rankings: Mapping[str, Ranking]) -> Figure:
     """Draw each ranking on a line: the critical distance above, a bar for each group below."""
     heights = [_height(one) + (1.2 if title else 0) for title, one in rankings.items()]
-    figure = Figure(figsize=(8, UNIT * sum(heights)), layout="constrained")
+    room = max(room_for([*map(str, one.average_ranks.index)]) for one in rankings.values())
+    figure = Figure(figsize=(8 + 2 * room, UNIT * sum(heights)), layout="constrained")
     grid = figure.subplots(len(heights), squeeze=False, height_ratios=heights).ravel()
     for axes, (title, one) in zip(grid, rankings.items(), strict=True):
         axes.set_title(title, loc="left")

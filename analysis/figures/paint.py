@@ -1,6 +1,6 @@
 """Charts as matplotlib figures, in one style; files come out the same for the same chart."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from pathlib import Path
 from textwrap import fill
@@ -20,6 +20,7 @@ Arguments = ParamSpec("Arguments")
 INK = "#222222"
 WRAPPED = 32  # letters of a line of an axis label
 COLUMNS = 3  # panels side by side
+SHORT, LETTER = 40, 0.075  # letters of a name that fit in any case, inches of one more
 TICKS = 12  # names on an axis; of more, every so manyth is shown
 STYLE: Any = {
     "font.size": 9,
@@ -75,7 +76,8 @@ def paint(chart: Chart) -> Figure:
     columns = min(number, COLUMNS)
     rows = -(-number // columns)
     width, height = _size(chart)
-    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    room = room_for([*chart.y.names])
+    figure = Figure(figsize=(width * columns + room, height * rows), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
     for axes in grid[number:]:
         axes.remove()
@@ -85,6 +87,12 @@ def paint(chart: Chart) -> Figure:
     _label(list(grid[:number]), chart)
     _explain(figure, list(grid[:number]), chart)
     return figure
+
+
+def room_for(names: Sequence[str]) -> float:
+    """Return by how many inches a figure must be wider, so that long names leave room to draw."""
+    longest = max((len(name) for name in names), default=0)
+    return LETTER * max(0, longest - SHORT)
 
 
 def _size(chart: Chart) -> tuple[float, float]:
@@ -149,7 +157,7 @@ def _legend_below(figure: Figure, axes: Axes) -> None:
     longest = max(len(label) for label in labels)
     columns = max(1, min(len(labels), int(width / (0.45 + 0.075 * longest))))
     lines = -(-len(labels) // columns)
-    figure.set_size_inches(width, height + 0.2 * lines + 0.1)
+    figure.set_size_inches(width + room_for(labels), height + 0.2 * lines + 0.1)
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8.5)
 
 

@@ -55,7 +55,7 @@ def command(spec: Mapping[str, Any], execution: Mapping[str, Any]) -> str:
 def _value(value: Any, execution: Mapping[str, Any]) -> str:
     """Return a setting as JSON; a file that is known by its content as its path."""
     if isinstance(value, dict) and "sha256" in value:
-        path: str = execution["files"].get(value["sha256"], value["file"])
+        path: str = execution.get("files", {}).get(value["sha256"], value["file"])
         return path
     return json.dumps(value, separators=(",", ":"))
 

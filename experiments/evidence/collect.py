@@ -1,86 +1,131 @@
 """From the folders of finished sweeps to the small files that are published with the project.
 
-    python -m fedgps_ray.experiments.evidence.collect runs/depth runs/breadth --out RESULTS
+    python -m fedgps_ray.experiments.evidence.collect runs/evidence/* --out RESULTS
 
-A trial keeps its settings and its curves, 6 to 7 KB, and each partition is kept once; models,
-rows of single clients, test losses, times and all weights hashes but the last are left out.
-`fedgps-ray report` reads the rest.
+A folder is named after its sweep (see sweeps.py). A trial keeps its settings and its curves, 4 to
+6 KB, and each partition is kept once. Left out are models, rows of single clients (but for the mean
+norm of their updates), losses, times, paths, and all but the last weights hash, which is in
+trial.json. Drift and the worst client have seven digits. `fedgps-ray report` reads the rest;
+sweeps.json says which trial is of which sweep.
 """
 
 import argparse
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fedgps_ray.errors import UserError
+from fedgps_ray.errors import UserError, unknown
+from fedgps_ray.experiments.evidence.sweeps import SWEEPS
 from fedgps_ray.results import files
-from fedgps_ray.results.read import hashes
-from fedgps_ray.results.schema import ENDED
+from fedgps_ray.results.read import hashes, read_rows
+from fedgps_ray.results.schema import CLIENTS, ENDED, ROUNDS
 
-NOT_KEPT = {
-    "loss",
-    "steps",
-    "gradient_evaluations",
-    "divergence",
-    "train_seconds",
-    "aggregate_seconds",
-    "evaluate_seconds",
-}
-LEFT_OUT = ("machine", "computed_on", "updated", files.SEAL)
+KEPT = ["trial_id", "round", "accuracy", "bytes_up", "bytes_down"]
+ROUNDED = ["worst_client_accuracy", "update_diversity"]
+OF_LAST_ROUND = ["class_accuracy", "p10_client_accuracy", "median_client_accuracy"]
+LEFT_OUT = ("machine", "computed_on", "updated", "moved_samples", files.SEAL)
+COUNTS = ["trial_id", "client", "class", "count"]
+INDEX = "sweeps.json"
 LIMIT_BYTES = 3_000_000
 
 
-def finished(folders: Sequence[Path]) -> Iterator[Path]:
+def finished(folder: Path) -> Iterator[Path]:
     """Yield the folders of trials that have ended with a result."""
-    for folder in folders:
-        for path in sorted(folder.glob("trials/*/trial.json")):
-            if json.loads(path.read_text())["status"] in ENDED:
-                yield path.parent
+    for path in sorted(folder.glob("trials/*/trial.json")):
+        if json.loads(path.read_text())["status"] in ENDED:
+            yield path.parent
 
 
 def collect(folders: Sequence[Path], out: Path) -> int:
-    """Write the small files of all finished trials; return their size in bytes."""
-    trials = list(finished(folders))
-    if not trials:
+    """Write the small files of all finished trials in place of what is there; return their size."""
+    for folder in folders:
+        if folder.name not in SWEEPS:
+            raise unknown("sweep", folder.name, SWEEPS)
+    found = {folder.name: list(finished(folder)) for folder in folders}
+    if not any(found.values()):
         raise UserError(f"no finished trials in {', '.join(map(str, folders))}")
+    every = [trial for trials in found.values() for trial in trials]
+    if twice := len(every) - len({trial.name for trial in every}):
+        raise UserError(f"{twice} trials are in two of the folders: which sweep are they of?")
+    _clear(out)
     partitions: set[str] = set()
-    size = sum(_one(trial, out / "trials" / trial.name, partitions) for trial in trials)
+    for trial in every:
+        _one(trial, out / "trials" / trial.name, partitions)
+    names = {name: [trial.name for trial in trials] for name, trials in found.items()}
+    files.write_json(out / INDEX, names, durable=False)
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     if size > LIMIT_BYTES:
         raise UserError(f"{size} bytes are more than the {LIMIT_BYTES} that may be published")
     return size
 
 
-def _one(source: Path, target: Path, partitions: set[str]) -> int:
+def _clear(out: Path) -> None:
+    """Remove what was collected before; a folder of anything else is refused."""
+    if out.exists() and any(out.iterdir()) and not (out / INDEX).exists():
+        raise UserError(f"{out} holds something else: no {INDEX} is there; use another --out")
+    if (out / "trials").exists():
+        shutil.rmtree(out / "trials")
+
+
+def _one(source: Path, target: Path, partitions: set[str]) -> None:
     """Write one trial; a partition is written with the first trial that has it."""
-    target.mkdir(parents=True, exist_ok=True)
+    target.mkdir(parents=True)
     info = json.loads((source / "trial.json").read_text())
     kept = {key: value for key, value in info.items() if key not in LEFT_OUT}
     kept["execution"] = {}  # where it ran is no part of the evidence, but every trial has the key
-    rounds = pq.read_table(source / "rounds.parquet")
-    unused = [name for name in rounds.column_names if name in NOT_KEPT]
-    _write(with_last_hash(rounds.drop_columns(unused)), target / "rounds.parquet")
+    rounds = read_rows(source / "rounds.parquet", ROUNDS)
+    clients = read_rows(source / "clients.parquet", CLIENTS)
+    _write(small(rounds, clients), target / "rounds.parquet")
     if info["partition_sha256"] not in partitions:
         partitions.add(info["partition_sha256"])
-        _write(pq.read_table(source / "partition.parquet"), target / "partition.parquet")
+        counts = pq.read_table(source / "partition.parquet")
+        _write(_plain(counts).select(COUNTS), target / "partition.parquet")
     kept["files"] = hashes(target)
     files.write_json(target / "trial.json", kept, durable=False)
-    return sum(path.stat().st_size for path in target.iterdir())
 
 
-def with_last_hash(rounds: pa.Table) -> pa.Table:
-    """Return the rows with the last weights hash only: hashes take more space than all numbers."""
-    place = rounds.schema.get_field_index("weights_sha256")
-    hashes = rounds.column(place).to_pylist()
-    last = [None] * (len(hashes) - 1) + hashes[-1:]
-    return rounds.set_column(place, rounds.schema.field(place), pa.array(last, pa.string()))
+def small(rounds: pa.Table, clients: pa.Table) -> pa.Table:
+    """Return the columns of the rounds that are published."""
+    table = _plain(rounds).select(KEPT)
+    for name in ROUNDED:
+        table = table.append_column(name, rounds[name].cast(pa.float32()))
+    for name in OF_LAST_ROUND:
+        column = rounds[name].to_pylist()
+        last = [None] * (len(column) - 1) + column[-1:]
+        table = table.append_column(name, pa.array(last, rounds.schema.field(name).type))
+    if any(rounds["metrics"].to_pylist()):
+        metrics = rounds["metrics"].cast(pa.map_(pa.string(), pa.float32()))
+        table = table.append_column("metrics", metrics)
+    return table.append_column("update_norm", update_norms(rounds, clients))
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Return a table whose ids are plain text: a dictionary of one word takes more room."""
+    place = table.column_names.index("trial_id")
+    return table.set_column(place, "trial_id", table["trial_id"].cast(pa.string()))
+
+
+def update_norms(rounds: pa.Table, clients: pa.Table) -> pa.Array:
+    """Return for each round the mean norm of its clients' updates."""
+    means = clients.group_by("round").aggregate([("update_norm", "mean")])
+    by_round = {row["round"]: row["update_norm_mean"] for row in means.to_pylist()}
+    return pa.array([by_round.get(number) for number in rounds["round"].to_pylist()], pa.float32())
 
 
 def _write(table: pa.Table, path: Path) -> None:
-    small = {"store_schema": False, "use_dictionary": False, "write_statistics": False}
-    pq.write_table(table, path, compression="zstd", compression_level=19, **small)
+    pq.write_table(
+        table,
+        path,
+        compression="zstd",
+        compression_level=19,
+        store_schema=False,
+        use_dictionary=False,
+        write_statistics=False,
+    )
 
 
 def main() -> None:

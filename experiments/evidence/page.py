@@ -2,181 +2,409 @@
 
     python -m fedgps_ray.experiments.evidence.page
 
-The same files always give the same page. Nothing is written while results are missing.
+The same files always give the same page. What is missing is said on it; conclusions that no rule
+can draw are in discussion.md, which the page includes.
 """
 
 import argparse
-import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib.figure import Figure
 
-from fedgps_ray.analysis import load
+from fedgps_ray.analysis import figures
+from fedgps_ray.analysis.figures.chart import Chart
 from fedgps_ray.errors import UserError
-from fedgps_ray.experiments.evidence.effects import Question, answers, levels, main_effects
+from fedgps_ray.experiments.evidence import compare, draw, measured, study
+from fedgps_ray.experiments.evidence.ablation import SWITCHES, effects
+from fedgps_ray.experiments.evidence.effects import Question, answers
+from fedgps_ray.experiments.evidence.study import Study
+from fedgps_ray.experiments.evidence.sweeps import SWEEPS
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
+DISCUSSION = HERE / "discussion.md"
 PAGE = HERE.parents[1] / "docs" / "evidence.md"
-PART = ["dataset", "model"]
-MAIN = ("cifar10_16", "convnet")
-MATCHED = 'fedgps {"align_labels": "matched"}'
-NO_PATH = 'fedgps {"align_labels": "matched", "rho": 0.0}'
 QUESTIONS = (
-    Question("aligned noise helps", NO_PATH, 'fedavg {"weighting": "uniform"}'),
-    Question("the path helps", MATCHED, NO_PATH),
-    Question("FedGPS beats VHL", "fedgps", "vhl"),
+    Question("aligned noise helps", study.NO_PATH, study.UNIFORM),
+    Question("the path helps", study.MATCHED, study.NO_PATH),
+    Question("FedGPS beats VHL", "FedGPS", "VHL"),
 )
-SWITCHES: dict[str, tuple[object, object]] = {
-    "align_labels": ("distinct", "matched"),
-    "w_align": (1.0, 0.1),
-    "noise images per step": (32, 64),
-    "look-ahead": ("rho 0.5", "rho_relative 0.0015"),
-    "weighting": ("uniform", "samples"),
-    "eval_logits": ("all", "real"),
-    "bn_statistics": ("joint", "real"),
+ELSEWHERE = (
+    Question("aligned noise", study.NO_PATH, "FedAvg"),
+    Question("noise in VHL", "VHL", "FedAvg"),
+    Question("path of 0.5", study.MATCHED, study.NO_PATH),
+    Question("path of 0.15 % of the weights", study.RELATIVE, study.NO_PATH),
+    Question("matched labels", study.MATCHED, "FedGPS"),
+    Question("FedGPS over FedAvg", "FedGPS", "FedAvg"),
+    Question("FedGPS over VHL", "FedGPS", "VHL"),
+    Question("FedGPS matched over VHL", study.MATCHED, "VHL"),
+    Question("FedGPS matched, 0.15 %, over VHL", study.RELATIVE, "VHL"),
+    Question("FedLESAM, sum over global", "FedLESAM, sum of norms", "FedLESAM"),
+)
+PLACES = {
+    "depth": "CIFAR-10 small, `convnet`",
+    "cnn": "CIFAR-10 small, `cnn`",
+    "cifar100": "CIFAR-100 small, `convnet`",
+    "breadth": "digits, `cnn`",
 }
-WITH_NOISE = ("vhl", "fedgps", "fedgps_cf")
-LAST_SCENARIO = 5  # later ones are for pilots and tuning
-GENERATORS = {"weighting": (0, 1, 2), "eval_logits": (1, 2, 3), "bn_statistics": (0, 2, 3)}
-
-
-def scored(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the study's finished trials, their variant in words and their score in points."""
-    ended = trials["status"].isin(["finished", "diverged"])
-    done = trials[ended & (trials["scenario"] <= LAST_SCENARIO)].copy()
-    done["settings"] = done["variant"]
-    done["variant"] = [_named(row) for row in done.to_dict("records")]
-    done["score"] = 100 * done["last_ten_accuracy"].astype(float).fillna(0.0)
-    done["best"] = 100 * done["best_accuracy"].astype(float).fillna(0.0)
-    return done
-
-
-def _named(row: Mapping[Hashable, Any]) -> str:
-    """Return the method and all in which a trial departs from the study's setting."""
-    settings, parts = json.loads(row["settings"]), [row["method"]]
-    if row["method_options"] != "{}":
-        parts.append(row["method_options"])
-    noise = settings.get("surrogate.batch_size", row["batch_size"])
-    if row["method"] in WITH_NOISE and noise != row["batch_size"]:
-        parts.append(f"noise {noise}")
-    if settings.get("eval_logits", "all") != "all":
-        parts.append(f"eval_logits {settings['eval_logits']}")
-    return " ".join(parts)
-
-
-def switches(done: pd.DataFrame) -> pd.DataFrame:
-    """Return the seven switches of the ablation for each trial of FedGPS on the main setting."""
-    return pd.DataFrame([_switches(text) for text in done["settings"]], index=done.index)
-
-
-def _switches(text: str) -> dict[str, object]:
-    settings = json.loads(text)
-    share = settings.get("method.rho_relative")
-    ahead = f"rho {settings.get('method.rho')}" if share is None else f"rho_relative {share}"
-    named = {name: settings.get(f"method.{name}") for name in SWITCHES}
-    return {
-        **named,
-        "noise images per step": settings.get("surrogate.batch_size"),
-        "look-ahead": ahead,
-        "eval_logits": settings.get("eval_logits"),
-    }
-
-
-def designed(values: pd.DataFrame) -> pd.DataFrame:
-    """Return the coded levels of the trials that belong to the fraction of the factorial."""
-    known = pd.DataFrame({name: values[name].isin(pair) for name, pair in SWITCHES.items()})
-    coded = levels(values[known.all(axis=1)], SWITCHES)
-    kept = pd.Series(True, index=coded.index)
-    for name, places in GENERATORS.items():
-        kept &= coded[name] == coded.iloc[:, list(places)].prod(axis=1)
-    return coded[kept]
-
-
-def effects(done: pd.DataFrame) -> pd.DataFrame:
-    """Return the main effects of the seven switches, with the partition as block."""
-    here = done[(done["method"] == "fedgps") & (done["seed"] == 0) & done["scenario"].isin([1, 2])]
-    coded = designed(switches(here))
-    return main_effects(coded, here.loc[coded.index, "score"], here.loc[coded.index, "scenario"])
+DRAWN = (
+    *("FedAvg", "SCAFFOLD", "VHL", "FedLESAM", "FedGPS"),
+    *(study.MATCHED, study.NO_PATH, study.RELATIVE),
+)
+MARGIN = 2.0  # points by which another learning rate must be better
+TEXTS = {
+    "intro": (
+        "The design, the questions and the rules were written down before the runs"
+        " ([README](../experiments/evidence/README.md)). This page is made from"
+        " `experiments/evidence/results` by `python -m fedgps_ray.experiments.evidence.page`; all"
+        " numbers are in percent or points of test accuracy, intervals are of 95 % (Student's t),"
+        " differences are paired over draws (a partition and a training seed)."
+    ),
+    "accuracy": (
+        "Mean over the draws; p-values of paired t-tests, corrected by Holm for the column. Seeds"
+        " of one partition are not independent, so intervals are rather too short."
+    ),
+    "behaviour": (
+        "Means over the draws and the last ten rounds. The worst client's accuracy is that of the"
+        " test set weighted by its classes. Update diversity is the mean squared norm of the"
+        " clients' updates over the squared norm of their mean: 1 if all go the same way."
+    ),
+    "differs": (
+        "The paper: 32x32 images, 50,000 of them, ResNet-18 (ResNet-50 for CIFAR-100), 500 rounds,"
+        " noise images of the authors' generator, best test of a run, mean of five partitions."
+        " Here: 16x16 images, 10,000 of them, a network of 95,000 weights, 80 rounds, drawn noise"
+        " images. Absolute numbers cannot be compared; orders can. For this the best test is"
+        " taken, as in the paper."
+    ),
+    "effects": (
+        "Sixteen combinations of seven switches on two partitions, 60 rounds: the mean at the"
+        " second value less that at the first, with the partition as block. Interactions of two"
+        " switches are confounded with each other and not shown."
+    ),
+    "lengths": (
+        "One draw (scenario 1, seed 0), so a description only. The step is how far ahead the"
+        " gradient is taken, as a share of the norm of the weights and of the client's update of"
+        " the round; means over all rounds."
+    ),
+    "rates": (
+        "Mean of the last ten tests (learning rate) on a draw that no other sweep uses, 40 rounds."
+        " A method keeps the published rate unless another is better by more than two points."
+    ),
+}
 
 
 # --- text -----------------------------------------------------------------------------------------
 
 
 def table(frame: pd.DataFrame) -> str:
-    """Return a frame as Markdown, numbers with two digits."""
-    cells = [[_cell(value) for value in row] for row in frame.itertuples(index=False)]
-    lines = [[str(name) for name in frame.columns], ["---"] * len(frame.columns), *cells]
+    """Return a frame as Markdown."""
+    lines = [list(map(str, frame.columns)), ["---"] * len(frame.columns)]
+    lines += [[str(value) for value in row] for row in frame.itertuples(index=False)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _cell(value: object) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+def counts(known: Study) -> dict[str, int]:
+    """Return how many trials of each sweep there are."""
+    found = known.trials["sweep"].value_counts()
+    return {name: int(found.get(name, 0)) for name in SWEEPS}
 
 
-def comparison(done: pd.DataFrame) -> pd.DataFrame:
-    """Return mean and spread of both measures for each variant, best first."""
-    grouped = done.groupby("variant")
-    found = pd.DataFrame(
-        {
-            "trials": grouped.size(),
-            "last ten": grouped["score"].mean(),
-            "std": grouped["score"].std(ddof=1),
-            "best": grouped["best"].mean(),
-        }
+def is_complete(known: Study, sweep: str) -> bool:
+    """Say whether all trials of a sweep have finished."""
+    return counts(known)[sweep] == SWEEPS[sweep].trials
+
+
+def first_paragraph(known: Study) -> str:
+    """Return the answers to the three questions, or what is missing for them."""
+    if not is_complete(known, "depth"):
+        done, total = counts(known)["depth"], SWEEPS["depth"].trials
+        return (
+            f"**Not answered yet**: {done} of the {total} trials that decide the three questions"
+            " are finished."
+        )
+    return " ".join(_sentence(row) for row in _answers(known).to_dict("records"))
+
+
+def _answers(known: Study) -> pd.DataFrame:
+    return answers(known.of("depth"), QUESTIONS)
+
+
+def _sentence(row: Mapping[object, object]) -> str:
+    asked = {
+        "aligned noise helps": "Does aligned noise help?",
+        "the path helps": "Does the path help?",
+        "FedGPS beats VHL": "Does FedGPS beat VHL?",
+    }[str(row["claim"])]
+    said = {"supported": "Yes", "refuted": "No, not by a point", "open": "Open"}[str(row["answer"])]
+    return (
+        f"**{asked} {said}**: {row['mean']:+.1f} points ({row['low']:+.1f} to {row['high']:+.1f},"
+        f" corrected p {compare.p_text(float(str(row['holm_p'])))}, {row['draws']} draws)."
     )
-    return found.sort_values("last ten", ascending=False).reset_index()
 
 
-def sentence(found: pd.DataFrame) -> str:
-    """Return the answers in one paragraph."""
+def ordering_text(known: Study) -> str:
+    """Return which orderings of the paper the depth sweep shows, by its intervals."""
+    done = known.of("depth")
+    if done.empty:
+        return "Orderings of the paper: not compared yet, the depth sweep has not run."
+    found = compare.orderings(done)
+    total = sum(map(len, found.values()))
+    if not total:
+        return "Orderings of the paper: not compared yet, too few draws are finished."
     parts = [
-        f"{row.claim}: **{row.answer}** ({row.mean:+.1f} points,"
-        f" 95 % interval {row.low:+.1f} to {row.high:+.1f}, {row.draws} draws)"
-        for row in found.itertuples()
+        f"{len(pairs)} {word}{': ' + ', '.join(pairs) if pairs else ''}"
+        for word, pairs in found.items()
     ]
-    return "; ".join(parts) + "."
-
-
-def page(trials: pd.DataFrame) -> str:
-    """Return the page as Markdown."""
-    done = scored(trials)
-    main = done[(done["dataset"] == MAIN[0]) & (done["model"] == MAIN[1])]
-    found = answers(main, QUESTIONS)
-    parts = ["# Evidence", sentence(found), "## The three questions", table(found)]
-    for (dataset, model), part in done.groupby(PART):
-        parts += [f"## {dataset}, {model}", table(comparison(part))]
-    parts += ["## Main effects", "![main effects](evidence-effects.svg)", table(effects(main))]
-    return "\n\n".join(parts) + "\n"
-
-
-def draw(found: pd.DataFrame, path: Path) -> None:
-    """Draw each effect with its interval."""
-    figure, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
-    middle, places = found["effect"], range(len(found))
-    axes.errorbar(
-        middle, places, xerr=[middle - found["low"], found["high"] - middle], fmt="o", capsize=3
+    number, methods = compare.correlation(done)
+    return (
+        f"**Orderings.** Of the {total} pairs of methods that the paper's CIFAR-10 table puts in an"
+        f" order, by the last ten tests and intervals of 95 % without correction:"
+        f" {'; '.join(parts)}."
+        f" Spearman's correlation of the printed means with our best tests is {number:+.2f}"
+        f" ({methods} methods)."
     )
-    axes.axvline(0, color="0.6", linewidth=1)
-    axes.set_yticks(list(places), list(found["switch"]))
-    axes.set_xlabel("points of accuracy, second value minus first")
-    with plt.rc_context({"svg.hashsalt": "evidence"}):
-        figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
 
 
-def write(results: Path, target: Path) -> None:
-    """Write the page and its figure, or say what is missing."""
-    if not any(results.glob("trials/*/trial.json")):
-        raise UserError(f"no results in {results}: run the sweeps of README.md, then collect.py")
-    trials = load.trials(results)
-    text = page(trials)
-    done = scored(trials)
-    main = done[(done["dataset"] == MAIN[0]) & (done["model"] == MAIN[1])]
-    draw(effects(main), target.with_name("evidence-effects.svg"))
+def what_was_run(known: Study) -> str:
+    """Return the sweeps, and how many of their trials there are."""
+    done = counts(known)
+    diverged = known.trials[known.trials["status"] == "diverged"]["sweep"].value_counts()
+    rows = [
+        {
+            "sweep": f"[{sweep.file}](../experiments/evidence/{sweep.file})",
+            "what": sweep.about,
+            "trials": f"{done[name]} of {sweep.trials}",
+            "diverged": str(int(diverged.get(name, 0))),
+        }
+        for name, sweep in SWEEPS.items()
+    ]
+    missing = [name for name, sweep in SWEEPS.items() if done[name] < sweep.trials]
+    told = f"Not complete: {', '.join(missing)}." if missing else "All trials are finished."
+    return f"{table(pd.DataFrame(rows))}\n\n{told}"
+
+
+def questions(known: Study) -> str:
+    """Return the table of the questions that decide, as far as there are draws."""
+    try:
+        found = _answers(known)
+    except UserError as problem:
+        return f"Not yet: {problem}."
+    rows = [
+        {
+            "claim": row["claim"],
+            "difference": f"{row['first']} minus {row['second']}",
+            "points": f"{row['mean']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f})",
+            "p": compare.p_text(row["p"]),
+            "p, Holm": compare.p_text(row["holm_p"]),
+            "draws": row["draws"],
+            "answer": row["answer"]
+            if counts(known)["depth"] == SWEEPS["depth"].trials
+            else "so far",
+        }
+        for row in found.to_dict("records")
+    ]
+    return table(pd.DataFrame(rows))
+
+
+def elsewhere(known: Study) -> str:
+    """Return further differences in all places, which decide nothing."""
+    rows = []
+    for question in ELSEWHERE:
+        row = {"": question.claim, "difference": f"{question.first} minus {question.second}"}
+        for sweep, place in PLACES.items():
+            found = compare.against(known.of(sweep), question.first, question.second)
+            row[place] = "-" if found is None else compare.difference_text(found)
+        rows.append(row)
+    return table(pd.DataFrame(rows))
+
+
+def places(known: Study) -> Iterator[str]:
+    """Yield the tables and figures of each data set and network."""
+    for sweep, place in PLACES.items():
+        done = known.of(sweep)
+        yield f"## {place}"
+        if done.empty:
+            yield "No trial has finished."
+            continue
+        yield table(compare.accuracies(done))
+        yield table(compare.behaviour(done, known.rounds_of(done)))
+        if sweep in CURVES:
+            yield f"![accuracy by round](evidence-{sweep}-curves.svg)"
+            yield f"![accuracy against bytes](evidence-{sweep}-bytes.svg)"
+        if sweep in RANKED:
+            yield ranks_text(known, sweep)
+
+
+CURVES = ("depth", "breadth")
+RANKED = ("depth", "breadth")
+
+
+def ranks_text(known: Study, sweep: str) -> str:
+    """Return the ranks in words, with what they cannot tell."""
+    try:
+        found = compare.ranks(known.of(sweep))
+    except UserError as problem:
+        return f"No ranks yet: {problem}."
+    order = ", ".join(f"{name} {rank:.1f}" for name, rank in found.average_ranks.items())
+    told = [
+        f"**Ranks** of {found.num_methods} methods over {found.num_blocks} draws: {order}.",
+        f"Friedman's test: p {compare.p_text(found.p_value)}; critical distance"
+        f" {found.critical_distance:.2f}.",
+        *found.caveats,
+        "Seeds of one partition are not independent, as the test assumes.",
+        _by_partition(known, sweep),
+    ]
+    figure = f"![ranks](evidence-{sweep}-ranks.svg)\n\n" if sweep == "breadth" else ""
+    return figure + " ".join(told)
+
+
+def _by_partition(known: Study, sweep: str) -> str:
+    """Return the critical distance with seeds averaged first."""
+    try:
+        found = compare.ranks(known.of(sweep), ["scenario"])
+    except UserError:
+        return ""
+    return (
+        f"With seeds averaged there are {found.num_blocks} blocks, and the critical distance is"
+        f" {found.critical_distance:.2f}."
+    )
+
+
+def ablation(known: Study) -> Iterator[str]:
+    """Yield the main effects."""
+    yield "## Which switch matters"
+    try:
+        found = effects(known.of("ablation"))
+    except UserError as problem:
+        yield f"Not yet: {problem}."
+        return
+    done = counts(known)["ablation"]
+    yield TEXTS["effects"] + (
+        "" if done == SWEEPS["ablation"].trials else f" So far {done} trials."
+    )
+    rows = [
+        {
+            "switch": row["switch"],
+            "from": SWITCHES[row["switch"]][0],
+            "to": SWITCHES[row["switch"]][1],
+            "effect (points)": f"{row['effect']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f})",
+        }
+        for row in found.to_dict("records")
+    ]
+    yield table(pd.DataFrame(rows))
+    yield "![main effects](evidence-effects.svg)"
+
+
+def lengths(known: Study) -> Iterator[str]:
+    """Yield how far ahead each variant looked on one draw."""
+    yield "## How far ahead"
+    done = known.of("depth", "lengths")
+    done = done[(done["scenario"] == 1) & (done["seed"] == 0)]
+    if done.empty:
+        yield "No trial has finished."
+        return
+    yield TEXTS["lengths"]
+    yield table(compare.lengths(done, known.rounds_of(done)))
+
+
+def rates(known: Study) -> Iterator[str]:
+    """Yield the search for learning rates, FedAdam's, and the similarity of NUCFL."""
+    yield "## Learning rates and other choices"
+    tuning = known.of("tuning")
+    if len(tuning):
+        used = known.of("depth", "cnn", "cifar100", "ablation", "lengths")
+        yield TEXTS["rates"]
+        yield table(compare.rates(tuning, used, MARGIN))
+    fedadam = known.of("fedadam")
+    if len(fedadam):
+        means = fedadam.groupby("variant")["score"].mean()
+        listed = ", ".join(f"{name} {value:.1f}" for name, value in means.items())
+        yield f"FedAdam's server rate on two other draws of the digits, last ten tests: {listed}."
+    yield from _similarity(known)
+
+
+def _similarity(known: Study) -> Iterator[str]:
+    nucfl = known.of("breadth")
+    values = compare.metric(known.rounds_of(nucfl[nucfl["method"] == "nucfl"]), "similarity")
+    if len(values):
+        yield (
+            f"NUCFL's mean similarity on the digits is {values.mean():.3f} (trials from"
+            f" {values.min():.3f} to {values.max():.3f})."
+        )
+
+
+def paper(known: Study) -> Iterator[str]:
+    """Yield the printed numbers beside ours."""
+    yield "## The paper's numbers"
+    yield TEXTS["differs"]
+    for sweep, name in (("depth", "CIFAR10_10_5_1"), ("cifar100", "CIFAR100_10_5_1")):
+        done = known.of(sweep)
+        if len(done):
+            yield f"{PLACES[sweep]}, best test, beside table {name}:"
+            yield table(compare.beside(done, name))
+    digits = known.of("breadth")
+    if len(digits):
+        number, methods = compare.correlation(digits)
+        yield (
+            "Spearman's correlation of the paper's CIFAR-10 means with our best tests on the digits"
+            f" is {number:+.2f} ({methods} methods)."
+        )
+
+
+def page(known: Study, discussion: str) -> str:
+    """Return the page as Markdown."""
+    parts = [
+        "# Does FedGPS win? The evidence",
+        first_paragraph(known),
+        ordering_text(known),
+        discussion.strip(),
+        TEXTS["intro"],
+        "## What was run",
+        what_was_run(known),
+        "## The three questions",
+        questions(known),
+        "Other differences, which decide nothing:",
+        elsewhere(known),
+        TEXTS["accuracy"],
+        TEXTS["behaviour"],
+        *places(known),
+        *ablation(known),
+        *lengths(known),
+        *rates(known),
+        *measured.section(known, table),
+        *paper(known),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def drawings(known: Study) -> Iterator[tuple[str, Chart | Figure]]:
+    """Yield the name of each figure that can be drawn."""
+    for sweep in CURVES:
+        done = known.of(sweep)
+        rounds = known.rounds_of(done[done["variant"].isin(DRAWN)])
+        if len(rounds):
+            yield f"{sweep}-curves", draw.curves(rounds)
+            yield f"{sweep}-bytes", draw.bytes_spent(rounds)
+    with suppress(UserError):  # the page says what is missing
+        yield "breadth-ranks", figures.critical_difference({"": compare.ranks(known.of("breadth"))})
+    with suppress(UserError):
+        yield "effects", draw.effects(effects(known.of("ablation")))
+
+
+def write(results: Path, target: Path, discussion: Path = DISCUSSION) -> None:
+    """Write the page and its figures."""
+    known = study.read(results)
+    text = page(known, discussion.read_text())
+    for old in target.parent.glob(f"{target.stem}-*.svg"):
+        old.unlink()
+    for name, drawing in drawings(known):
+        draw.save(drawing, target.with_name(f"{target.stem}-{name}.svg"))
     target.write_text(text)
 
 

@@ -52,13 +52,20 @@ class Terms(NamedTuple):
 
 
 class Curvature(NamedTuple):
-    """The condition of the path: |I - lambda_g H| below 1, H of the loss on all clients' data."""
+    """The condition of the path: |I - lambda_g H| below 1, H of the loss on all clients' data.
+
+    The condition is that of a step of lambda_g times the gradient. FedGPS's step has a fixed length
+    instead, so the norms of the weights and of the gradient are kept to convert one to the other.
+    """
 
     largest: float  # eigenvalue of H
     smallest: float
     lambda_g: float
     norm: float
     held: bool
+    along_gradient: float  # g'Hg / g'g: the gradient after a step of s g is about (1 - s this) g
+    gradient_norm: float
+    weights_norm: float
 
 
 def measure_all(folder: Path, notify: Callable[[str], None], samples: int = SAMPLES) -> list[Path]:
@@ -192,18 +199,34 @@ class Probe:
         network.model.eval()
         batches = list(self.everyone.plain())
         x, y = torch.cat([batch.x for batch in batches]), torch.cat([b.y for b in batches])
-        product = hessian_product(F.cross_entropy(network(x), y), list(network.model.parameters()))
+        loss, parameters = F.cross_entropy(network(x), y), list(network.model.parameters())
+        product = hessian_product(loss, parameters)
+        gradient = _flat(torch.autograd.grad(loss, parameters, retain_graph=True))
         rng = seeds.stream(self.worker.spec.seed, "theory power iteration")
         start = torch.from_numpy(rng.standard_normal(len(network.weights))).to(network.weights)
         largest, smallest = extreme_eigenvalues(product, start)
-        lambda_g = path_length(self.worker.spec)
+        weights = float(network.weights.norm())
+        lambda_g = path_length(self.worker.spec, weights)
         size = deviation_norm(lambda_g, largest, smallest)
-        return Curvature(largest, smallest, lambda_g, size, size < 1)
+        along, slope = curvature_along(product, gradient), float(gradient.norm())
+        return Curvature(largest, smallest, lambda_g, size, size < 1, along, slope, weights)
 
 
-def path_length(spec: TrialSpec) -> float:
-    """Return lambda_g (rho) of the method, or FedGPS's default if it has none."""
+def path_length(spec: TrialSpec, weights_norm: float) -> float:
+    """Return lambda_g of the method, or FedGPS's default if it has none.
+
+    That is rho, or rho_relative (where it is set) times the norm of the weights.
+    """
+    share = getattr(spec.method, "rho_relative", None)
+    if share is not None:
+        return float(share) * weights_norm
     return float(getattr(spec.method, "rho", FedGPS().rho))
+
+
+def curvature_along(product: Product, direction: Tensor) -> float:
+    """Return v'Hv / v'v, or 0 for a direction of no length."""
+    size = float(direction @ direction)
+    return float(direction @ product(direction)) / size if size else 0.0
 
 
 def transport(first: Tensor, second: Tensor) -> float:

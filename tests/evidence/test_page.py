@@ -3,17 +3,23 @@
 import importlib.util
 import itertools
 import json
+import re
+import shutil
 import tomllib
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
-from fedgps_ray.analysis import load
+from fedgps_ray.analysis import load, report
 from fedgps_ray.errors import UserError
-from fedgps_ray.experiments.evidence import collect, page
-from fedgps_ray.spec import trial_spec
+from fedgps_ray.experiment import cells, document
+from fedgps_ray.experiments.evidence import ablation, collect, compare, page, study
+from fedgps_ray.experiments.evidence.sweeps import SWEEPS
+from fedgps_ray.results import files
+from fedgps_ray.results.read import check
 
 ROOT = Path(__file__).parents[2]
 EVIDENCE = ROOT / "experiments" / "evidence"
@@ -24,6 +30,9 @@ SMALL = {
     "rounds": 12,
     "batch_size": 32,
 }
+TERMS = [
+    *("local_surrogate", "surrogate_global", "global_surrogate", "lipschitz", "gap", "bound"),
+]
 NEEDED = [
     ({"name": "fedavg", "weighting": "uniform"}, 0.50),
     ("vhl", 0.55),
@@ -55,54 +64,126 @@ def ablation_trials():
         noise = {**document["base"]["surrogate"], "batch_size": case["surrogate.batch_size"]}
         given = {name: case[name] for name in ("method", "eval_logits")}
         ceiling = 0.6 if case["method"]["align_labels"] == "matched" else 0.5
-        yield {**SMALL, **given, "surrogate": noise, "scenario": scenario}, ceiling
+        yield {**SMALL, **given, "surrogate": noise, "scenario": scenario, "rounds": 11}, ceiling
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """A sweep's folder with the comparison and the ablation, each on two draws or more."""
-    out, fabricate = tmp_path_factory.mktemp("sweep"), _fabricate()
-    for values, ceiling in [*comparison_trials(), *ablation_trials()]:
-        if not (out / "trials" / trial_spec(**values).trial_id).exists():  # some are in both
-            fabricate.make_trial(out, ceiling, **values)
+    """Folders of two sweeps, the comparison and the ablation, each on two draws or more."""
+    out, fabricate = tmp_path_factory.mktemp("sweeps"), _fabricate()
+    for name, trials in (("depth", comparison_trials()), ("ablation", ablation_trials())):
+        for values, ceiling in trials:
+            fabricate.make_trial(out / name, ceiling, **values)
+        fabricate.add_later_columns(out / name)
     return out
 
 
 @pytest.fixture(scope="module")
 def published(results, tmp_path_factory):
     out = tmp_path_factory.mktemp("published")
-    collect.collect([results], out)
+    collect.collect([results / "depth", results / "ablation"], out)
     return out
+
+
+# --- collect --------------------------------------------------------------------------------------
 
 
 def test_collected_trials_are_small_and_read_like_the_originals(results, published):
     folders = list((published / "trials").iterdir())
     sizes = [sum(p.stat().st_size for p in folder.iterdir()) for folder in folders]
-    assert sum(sizes) / len(sizes) < 7_000
+    assert sum(sizes) / len(sizes) < 5_000
     columns = ["trial_id", "status", "last_ten_accuracy", "variant"]
-    before, after = (load.trials(each)[columns] for each in (results, published))
-    pd.testing.assert_frame_equal(before, after)
-    kept, curves = load.rounds(published), load.rounds(results)
-    assert kept["accuracy"].tolist() == curves["accuracy"].tolist()
-    text = next(published.glob("trials/*/trial.json")).read_text()
-    assert "machine" not in json.loads(text)
+    before = load.trials(results / "depth", results / "ablation")[columns]
+    after = load.trials(published)[columns]
+    by_id = [frame.set_index("trial_id").sort_index() for frame in (before, after)]
+    pd.testing.assert_frame_equal(*by_id)
+    assert [problem for folder in folders for problem in check(folder, full=True)] == []
+    assert load.trials(published).attrs["not_sealed"] == []
+
+
+def test_collected_rounds_have_the_settings_and_the_curves_of_the_originals(results, published):
+    before = load.rounds(results / "depth", results / "ablation")
+    keys = ["trial_id", "round"]
+    pairs = [
+        frame.astype({"trial_id": str}).sort_values(keys)
+        for frame in (before, load.rounds(published))
+    ]
+    for name in ("dataset", "method_options", "alpha", "scenario", "seed", "accuracy", "bytes_up"):
+        assert pairs[1][name].tolist() == pairs[0][name].tolist(), name
+    rounded = [frame["update_diversity"].to_numpy() for frame in pairs]
+    assert rounded[1] == pytest.approx(rounded[0], rel=1e-6)
+
+
+def test_collected_files_say_nothing_of_the_machine(results, published):
+    for path in published.rglob("*"):
+        if path.is_file():
+            assert str(results).encode() not in path.read_bytes()
+    text = json.loads(next(published.glob("trials/*/trial.json")).read_text())
+    assert text["execution"] == {}
+    assert "machine" not in text
+
+
+def test_norms_of_updates_are_means_over_the_clients_of_a_round():
+    rounds = pa.table({"round": [1, 2, 3]})
+    clients = pa.table({"round": [1, 1, 2], "update_norm": [1.0, 3.0, 5.0]})
+    assert collect.update_norms(rounds, clients).to_pylist() == [2.0, 5.0, None]
 
 
 def test_a_folder_without_finished_trials_is_refused(tmp_path):
     with pytest.raises(UserError, match="no finished trials"):
-        collect.collect([tmp_path], tmp_path / "out")
+        collect.collect([tmp_path / "depth"], tmp_path / "out")
+
+
+def test_a_folder_that_is_no_sweep_of_the_study_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"unknown sweep 'dept'.*depth"):
+        collect.collect([tmp_path / "dept"], tmp_path / "out")
+
+
+def test_a_trial_of_two_sweeps_is_refused(results, tmp_path):
+    shutil.copytree(results / "depth", tmp_path / "cnn")
+    with pytest.raises(UserError, match="30 trials are in two"):
+        collect.collect([results / "depth", tmp_path / "cnn"], tmp_path / "out")
+
+
+def test_other_files_are_never_cleared_away(results, tmp_path):
+    (tmp_path / "trials").mkdir()
+    (tmp_path / "trials" / "mine.txt").write_text("mine")
+    with pytest.raises(UserError, match="holds something else"):
+        collect.collect([results / "depth"], tmp_path)
+    assert (tmp_path / "trials" / "mine.txt").exists()
+
+
+def test_collecting_again_replaces_what_was_there(results, tmp_path):
+    collect.collect([results / "depth", results / "ablation"], tmp_path)
+    collect.collect([results / "depth"], tmp_path)
+    assert len(list((tmp_path / "trials").iterdir())) == 30
+    assert set(files.read_json(tmp_path / "sweeps.json")) == {"depth", "sha256"}
 
 
 def test_too_much_is_refused(results, tmp_path, monkeypatch):
     monkeypatch.setattr(collect, "LIMIT_BYTES", 1000)
     with pytest.raises(UserError, match="more than the 1000"):
-        collect.collect([results], tmp_path)
+        collect.collect([results / "depth"], tmp_path)
 
 
-def test_the_ablation_file_is_the_fraction_that_the_page_expects(results):
-    done = page.scored(load.trials(results))
-    gps = done[(done["method"] == "fedgps") & (done["seed"] == 0) & done["scenario"].isin([1, 2])]
-    coded = page.designed(page.switches(gps))
+def test_the_report_reads_what_was_collected(published, tmp_path):
+    written = report.write([published], tmp_path).with_name("report.md").read_text()
+    assert "damaged" not in written
+    assert "nothing failed, diverged or is missing" in written
+
+
+# --- page -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_the_number_of_trials_is_that_of_the_file(name):
+    content = document.read(EVIDENCE / SWEEPS[name].file, [])
+    assert len(list(cells._combinations(content))) == SWEEPS[name].trials
+
+
+def test_the_ablation_file_is_the_fraction_that_the_page_expects(published):
+    done = study.read(published).of("ablation")
+    coded = ablation.designed(ablation.switches(done))
     assert len(coded) == 2 * 16
     assert (coded.T @ coded).to_numpy().tolist() == (32 * np.eye(7)).tolist()
     pairs = [coded[a] * coded[b] for a, b in itertools.combinations(coded.columns, 2)]
@@ -110,36 +191,119 @@ def test_the_ablation_file_is_the_fraction_that_the_page_expects(results):
     assert all((coded[name] * pair).sum() == 0 for name in coded.columns for pair in pairs)
 
 
-def test_the_page_answers_and_finds_the_effect_that_was_put_in(published, tmp_path):
+def test_the_page_answers_once_all_trials_are_there(published, tmp_path, monkeypatch):
+    monkeypatch.setitem(SWEEPS, "depth", SWEEPS["depth"]._replace(trials=30))
     target = tmp_path / "evidence.md"
     page.write(published, target)
     text = target.read_text()
-    assert "aligned noise helps: **supported**" in text
-    assert "FedGPS beats VHL: **refuted**" in text
+    assert "Does aligned noise help? Yes" in text
+    assert "Does FedGPS beat VHL? No" in text
+    assert "VHL over FedGPS" not in text  # the paper has them the other way round
+    assert "1 reversed: FedGPS over VHL" in text
+    assert "(tmp" not in text
     assert (tmp_path / "evidence-effects.svg").stat().st_size > 1000
-    done = page.scored(load.trials(published))
-    found = page.effects(done).set_index("switch")
+    again = tmp_path / "again" / "evidence.md"
+    again.parent.mkdir()
+    page.write(published, again)
+    for path in tmp_path.glob("evidence*"):
+        assert path.read_bytes() == (again.parent / path.name).read_bytes(), path.name
+
+
+def test_the_page_finds_the_effect_that_was_put_in(published):
+    found = ablation.effects(study.read(published).of("ablation")).set_index("switch")
     assert found["effect"].idxmax() == "align_labels"
     assert found.loc["align_labels", "low"] > 5
-    again = tmp_path / "again.md"
-    page.write(published, again)
-    assert again.read_text() == text
 
 
-def test_a_trial_of_the_ablation_is_not_taken_for_one_of_the_comparison(results):
-    # one run has the options of FedGPS matched, but twice the noise and real logits only
-    done = page.scored(load.trials(results))
-    assert len(done[done["variant"] == page.MATCHED]) == 6
-    assert len(done[done["variant"] == f"{page.MATCHED} noise 64 eval_logits real"]) == 2
+def test_an_unfinished_study_answers_nothing_and_says_what_is_missing(published):
+    text = page.page(study.read(published), "")
+    assert "**Not answered yet**: 30 of the 78 trials" in text
+    assert "Not complete: fedadam, tuning, depth, breadth, cifar100, lengths, cnn." in text
+    assert "| supported |" not in text
+    assert "| refuted |" not in text
 
 
-def test_draws_of_pilots_and_tuning_are_left_out(results):
-    trials = load.trials(results)
-    assert len(page.scored(trials)) == len(trials)
-    assert page.scored(trials.assign(scenario=9)).empty
+def test_a_few_trials_are_enough_for_a_page(results, tmp_path):
+    few = tmp_path / "few" / "depth"
+    for trial in sorted((results / "depth" / "trials").iterdir())[:3]:
+        shutil.copytree(trial, few / "trials" / trial.name)
+    collect.collect([few], tmp_path / "results")
+    page.write(tmp_path / "results", tmp_path / "evidence.md")
+    assert "3 of 78" in (tmp_path / "evidence.md").read_text()
+
+
+def test_variants_in_words():
+    row = {"method": "fedgps", "batch_size": 32, "method_options": "{}"}
+    noise = json.dumps({"surrogate.batch_size": 64, "eval_logits": "real"})
+    assert study.variant({**row, "settings": "{}"}) == "FedGPS"
+    assert study.variant({**row, "settings": noise}) == "FedGPS, noise 64, eval_logits real"
+    without = '{"align_labels": "matched", "rho": 0.0}'
+    assert study.variant({**row, "settings": "{}", "method_options": without}) == study.NO_PATH
+    paper = json.dumps({"proto_source": "final_pass", "direction": -1})
+    assert (
+        study.variant({**row, "settings": "{}", "method_options": paper}) == "FedGPS, paper preset"
+    )
+
+
+def test_a_diverged_trial_counts_with_the_tests_it_had():
+    row = {"status": "diverged", "method": "fedavg", "batch_size": 32, "method_options": "{}"}
+    rows = [
+        {**row, "variant": "{}", "last_ten_accuracy": 0.25, "best_accuracy": 0.5},
+        {**row, "variant": "{}", "last_ten_accuracy": None, "best_accuracy": None},
+        {**row, "variant": "{}", "status": "running", "last_ten_accuracy": 0.9, "best_accuracy": 1},
+    ]
+    assert study.scored(pd.DataFrame(rows))["score"].tolist() == [25.0, 0.0]
+
+
+def test_a_rate_is_changed_only_for_more_than_the_margin():
+    scores = pd.Series([20.0, 30.0, 32.0], index=[0.1, 0.3, 0.9])
+    assert compare._chosen(scores, 2.0) == "0.3"
+    assert compare._chosen(scores, 1.9) == "0.9"
+    assert compare._chosen(scores.head(2), 2.0) == "-"
+
+
+def test_the_theory_says_which_steps_are_too_long(published):
+    known = study.read(published)
+    names = known.of("depth").drop_duplicates("variant").set_index("variant")["trial_id"]
+    client = dict.fromkeys(TERMS, 1.0)
+    curved = {"largest": 40.0, "along_gradient": 20.0, "gradient_norm": 1.0, "weights_norm": 10.0}
+    each = {"clients": [{**client, "held": True}], "curvature": curved}
+    theory = {"trials": {names["FedGPS"]: each, names[study.NO_PATH]: each}}
+    # FedGPS: 2 % of weights of norm 10 is 0.2; times the curvature of 20: 4
+    ahead = [
+        [("ahead_to_weights", 0.02)] if label == "FedGPS" else [] for label in known.rounds["label"]
+    ]
+    rounds = known.rounds.assign(metrics=pd.Series(ahead, index=known.rounds.index, dtype=object))
+    text = page.page(study.Study(known.trials, rounds, theory), "")
+    assert "| FedGPS | 40 | 20 | 0.050 | 0.200 | 4.00 |" in text
+    assert f"| {study.NO_PATH} | 40 | 20 | 0.050 | - | - |" in text
+    assert "too long for these models: FedGPS." in text
 
 
 def test_without_results_nothing_is_written(tmp_path):
     with pytest.raises(UserError, match="no results in"):
         page.write(tmp_path, tmp_path / "evidence.md")
     assert not (tmp_path / "evidence.md").exists()
+
+
+# --- what is published ----------------------------------------------------------------------------
+
+
+def test_the_published_page_is_made_from_the_published_results():
+    text = page.page(study.read(page.RESULTS), page.DISCUSSION.read_text())
+    assert page.PAGE.read_text() == text
+
+
+def test_the_published_figures_are_those_of_the_page():
+    linked = set(re.findall(r"\((evidence-[\w-]+\.svg)\)", page.PAGE.read_text()))
+    assert {path.name for path in page.PAGE.parent.glob("evidence-*.svg")} == linked
+
+
+def test_the_published_results_are_small_and_whole():
+    everything = [path for path in page.RESULTS.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in everything) < collect.LIMIT_BYTES
+    trials = list((page.RESULTS / "trials").iterdir())
+    assert [problem for trial in trials for problem in check(trial, full=True)] == []
+    assert all(
+        json.loads((trial / "trial.json").read_text())["execution"] == {} for trial in trials
+    )

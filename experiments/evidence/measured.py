@@ -1,0 +1,86 @@
+"""The theory on the study's own models, as a section of the page."""
+
+from collections.abc import Callable, Iterator
+
+import pandas as pd
+
+from fedgps_ray.experiments.evidence.compare import metric
+from fedgps_ray.experiments.evidence.study import Study
+
+ABOUT = (
+    "Measured on the final models of one draw (scenario 1, seed 0). Theorem 4.1 bounds the risk of"
+    " a client's head on everybody's data less that on its own (gap) by a Lipschitz constant times"
+    " three distances of features: client to noise, the client's noise to the global model's, noise"
+    " to all data. The path assumes that |I - lambda H| is below 1, H being the Hessian of the"
+    " loss: lambda may be at most 2 over the largest eigenvalue, and along the gradient 2 over the"
+    " curvature there. FedGPS's step has a fixed length instead; its lambda is that length (mean"
+    " over the rounds) over the norm of the gradient of the final model."
+)
+
+
+def section(known: Study, table: Callable[[pd.DataFrame], str]) -> Iterator[str]:
+    """Yield the terms of the bound and the condition of the path."""
+    yield "## The theory on these models"
+    found = known.theory.get("trials", {})
+    names = known.trials.set_index("trial_id")["variant"]
+    rows = {str(names[trial]): (trial, each) for trial, each in found.items() if trial in names}
+    if not rows:
+        yield "Not measured yet."
+        return
+    yield ABOUT
+    yield table(pd.DataFrame([_bound(name, each) for name, (_, each) in rows.items()]))
+    steps = metric(known.rounds, "ahead_to_weights")
+    curved = [
+        _path(name, each["curvature"], float(steps.get(trial, 0.0)))
+        for name, (trial, each) in rows.items()
+    ]
+    yield table(pd.DataFrame(curved).drop(columns=["product", "limit"]))
+    yield " ".join(_told(pd.DataFrame(curved)))
+
+
+def _bound(name: str, each: dict[str, list[dict[str, float]]]) -> dict[str, object]:
+    """Return the means of the theorem's terms over the measured clients."""
+    clients = pd.DataFrame(each["clients"])
+    means = clients.mean(numeric_only=True)
+    return {
+        "method": name,
+        "client to noise": f"{means['local_surrogate']:.1f}",
+        "noise to noise": f"{means['surrogate_global']:.1f}",
+        "noise to all": f"{means['global_surrogate']:.1f}",
+        "Lipschitz": f"{means['lipschitz']:.1f}",
+        "gap": f"{means['gap']:.2f}",
+        "bound": f"{means['bound']:.0f}",
+        "held": f"{int(clients['held'].sum())} of {len(clients)}",
+    }
+
+
+def _path(name: str, curved: dict[str, float], share: float) -> dict[str, object]:
+    """Return the condition for a step that is this share of the weights."""
+    step = share * curved["weights_norm"]
+    length = step / curved["gradient_norm"] if curved["gradient_norm"] else 0.0
+    product, limit = length * curved["along_gradient"], 2 / curved["largest"]
+    return {
+        "method": name,
+        "largest eigenvalue": f"{curved['largest']:.0f}",
+        "curvature along the gradient": f"{curved['along_gradient']:.0f}",
+        "longest lambda allowed": f"{limit:.3f}",
+        "lambda in use": f"{length:.3f}" if step else "-",
+        "lambda times curvature": f"{product:.2f}" if step else "-",
+        "product": product,
+        "limit": limit,
+    }
+
+
+def _told(curved: pd.DataFrame) -> Iterator[str]:
+    """Yield what the tables say, by rule."""
+    ahead = curved[curved["product"] > 0]
+    fine = list(ahead.loc[ahead["product"] < 2, "method"])
+    wild = list(ahead.loc[ahead["product"] >= 2, "method"])
+    yield "With lambda times curvature below 2, a look along the gradient finds a smaller gradient,"
+    yield "and above 2 a larger one that points back."
+    if fine:
+        yield f"Below 2: {'; '.join(fine)}."
+    if wild:
+        yield f"Above 2, so that the step is too long for these models: {'; '.join(wild)}."
+    yield "The printed lambda of 0.5 as a factor of the gradient would be above the limit in"
+    yield f"{(curved['limit'] < 0.5).sum()} of {len(curved)} models."

@@ -1,0 +1,54 @@
+"""Measures the terms of the theory on final models of the study, for the page.
+
+    python -m fedgps_ray.experiments.evidence.theory runs/evidence/depth --out RESULTS
+
+Needs the models that the sweep left and the images; a model takes up to a minute on one core. The
+results folder must have been collected before: only its trials are measured.
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from fedgps_ray.errors import UserError
+from fedgps_ray.experiments.evidence import study
+from fedgps_ray.results import files
+from fedgps_ray.tools.theory import measure
+
+VARIANTS = ("FedAvg", "VHL", "FedGPS", study.MATCHED, study.NO_PATH, study.RELATIVE)
+SCENARIO, SEED = 1, 0
+
+
+def measure_models(sweep: Path, results: Path, notify: Callable[[str], None]) -> Path:
+    """Write theory.json: the terms for one trial of each variant, all on the same draw."""
+    trials = study.read(results).of("depth")
+    here = trials[(trials["scenario"] == SCENARIO) & (trials["seed"] == SEED)]
+    names = here.set_index("variant")["trial_id"]
+    found = {}
+    for variant in (name for name in VARIANTS if name in names.index):
+        notify(f"measuring {variant}")
+        found[str(names[variant])] = measure(sweep / "trials" / str(names[variant]))
+    if not found:
+        raise UserError(f"none of the trials to measure has finished in {sweep}")
+    files.write_json(results / study.THEORY, {"trials": found}, durable=False)
+    return results / study.THEORY
+
+
+def main() -> None:
+    """Measure what is named on the command line."""
+    parser = argparse.ArgumentParser(description="Measure the theory's terms on final models.")
+    parser.add_argument("sweep", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    try:
+        path = measure_models(asked.sweep, asked.out, lambda text: print(text, flush=True))  # noqa: T201
+    except UserError as problem:
+        parser.exit(2, f"error: {problem}\n")
+    parser.exit(0, f"{path}\n")
+
+
+if __name__ == "__main__":
+    main()
