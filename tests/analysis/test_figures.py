@@ -15,6 +15,7 @@ from fedgps_ray.analysis.figures.ablation import variant
 from fedgps_ray.analysis.figures.chart import POINTS, Axis, Chart, Panel, Series, to_json
 from fedgps_ray.analysis.figures.frames import leading
 from fedgps_ray.analysis.figures.looks import COLOURS, MARKERS, OWN_COLOURS, STROKES, looks
+from fedgps_ray.analysis.figures.paint import room_for
 from fedgps_ray.errors import UserError
 
 CEILINGS = {"fedavg": 0.5, "fedprox": 0.6, "scaffold": 0.55, "fedgps": 0.7}
@@ -393,3 +394,13 @@ def test_partitions_are_drawn_on_one_scale(frames):
 def test_what_cannot_be_drawn_is_told(frames, draw, told):
     with pytest.raises(UserError, match=told):
         draw(frames)
+
+
+def test_a_figure_without_panels_is_refused():
+    with pytest.raises(UserError, match="nothing to draw"):
+        Chart("lines", (), Axis("round"), Axis("accuracy"))
+
+
+def test_long_names_make_a_figure_wider():
+    assert room_for(["FedAvg", "FedGPS"]) == 0
+    assert room_for(["x" * 60]) == pytest.approx(20 * 0.075)

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 from scipy.stats import wasserstein_distance
 
 from fedgps_ray.analysis import theory as shown
@@ -137,6 +138,26 @@ def test_the_norm_of_the_path_condition(length, norm):
     assert by_hand == pytest.approx(norm)
 
 
+@pytest.mark.parametrize(
+    ("method", "length"),
+    [
+        ("fedavg", 0.5),  # has none: FedGPS's default
+        ({"name": "fedgps", "rho": 0.1}, 0.1),
+        ({"name": "fedgps", "rho_relative": 0.0015}, 0.03),  # of weights of norm 20
+        ({"name": "fedgps", "rho": 0.1, "rho_relative": 0.0}, 0.0),
+    ],
+)
+def test_the_length_of_the_path_is_the_one_that_is_used(method, length):
+    assert theory.path_length(trial_spec(method=method), 20.0) == pytest.approx(length)
+
+
+def test_the_curvature_along_a_direction():
+    hessian = torch.diag(torch.tensor([4.0, 1.0]))
+    # (1, 1): (4 + 1) / 2; its length does not matter
+    assert theory.curvature_along(hessian.mv, torch.tensor([3.0, 3.0])) == pytest.approx(2.5)
+    assert theory.curvature_along(hessian.mv, torch.zeros(2)) == 0.0
+
+
 # --- on a real trial ------------------------------------------------------------------------------
 
 
@@ -163,6 +184,11 @@ def test_the_terms_of_a_trial_add_up_and_come_out_again(results):
     curved = found["curvature"]
     assert curved["largest"] > curved["smallest"]
     assert curved["lambda_g"] == 0.5
+    assert curved["smallest"] <= curved["along_gradient"] <= curved["largest"]
+    model = load_file(trial / "model.safetensors")
+    weights = [value for name, value in model.items() if "running" not in name]
+    norm = math.sqrt(sum(float((value.double() ** 2).sum()) for value in weights))
+    assert curved["weights_norm"] == pytest.approx(norm, rel=1e-5)
 
 
 @pytest.mark.parametrize("method", METHODS)
