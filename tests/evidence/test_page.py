@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from fedgps_ray.analysis import load, report
+from fedgps_ray.analysis.names import FORMULAS
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import cells, document
 from fedgps_ray.experiments.evidence import ablation, collect, compare, page, study
@@ -166,10 +167,13 @@ def test_too_much_is_refused(results, tmp_path, monkeypatch):
         collect.collect([results / "depth"], tmp_path)
 
 
-def test_the_report_reads_what_was_collected(published, tmp_path):
-    written = report.write([published], tmp_path).with_name("report.md").read_text()
-    assert "damaged" not in written
-    assert "nothing failed, diverged or is missing" in written
+def test_the_report_reads_what_was_collected(published):
+    made = report.build([published], False, False, FORMULAS, report.silent)
+    trouble = next(section for section in made.sections if section.slug == "trouble")
+    said = [block.text for block in trouble.blocks]
+    assert said == ["All trials finished; nothing failed, diverged or is missing."]
+    assert len(made.sections) > 4
+    assert "/" not in made.files["commands.sh"].split("set -e")[1].replace("runs/again", "")
 
 
 # --- page -----------------------------------------------------------------------------------------
