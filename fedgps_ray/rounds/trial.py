@@ -19,7 +19,8 @@ from fedgps_ray.rounds import checkpoint
 from fedgps_ray.rounds.guard import guarded
 from fedgps_ray.rounds.loop import Diverged, Finished, Snapshot, run
 from fedgps_ray.rounds.pool import InProcess, Pool
-from fedgps_ray.rounds.worker import Worker, prepare
+from fedgps_ray.rounds.setup import prepare
+from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, method_name
 from fedgps_ray.tensors import Params, views
 

@@ -18,8 +18,9 @@ from fedgps_ray.methods.ccvr import Query, class_moments
 from fedgps_ray.methods.fedgps import Prototypes, feature_distance
 from fedgps_ray.models import MODELS
 from fedgps_ray.rounds.pool import InProcess
+from fedgps_ray.rounds.setup import prepare
 from fedgps_ray.rounds.trial import claimed, run_with_pool
-from fedgps_ray.rounds.worker import Asked, Job, Worker, prepare
+from fedgps_ray.rounds.worker import Asked, Job, Worker
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 from tests.gpu.pretend import DEVICE, OnDevice, counted, pretend
 

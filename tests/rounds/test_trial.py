@@ -22,8 +22,9 @@ from fedgps_ray.results.read import read_trial
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.rounds import trial as trial_module
 from fedgps_ray.rounds.pool import InProcess
+from fedgps_ray.rounds.setup import prepare
 from fedgps_ray.rounds.trial import claimed, run_trial, run_with_pool
-from fedgps_ray.rounds.worker import Worker, prepare
+from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, trial_spec
 from fedgps_ray.tensors import sha256, views
 
