@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
+import torch
 from safetensors.torch import save_file
 
 from fedgps_ray.data.partition import index_sha256
@@ -33,8 +34,18 @@ def run_trial(
         if (rounds_done := store.ended()) is not None:
             yield Started(rounds_done, [])
             return
-        worker = Worker(prepare(spec, execution.source), spec.device)
-        yield from run_with_pool(store, execution, worker, InProcess(worker))
+        try:
+            worker = Worker(prepare(spec, execution.source), spec.device)
+            yield from run_with_pool(store, execution, worker, InProcess(worker))
+        except torch.OutOfMemoryError as problem:
+            raise UserError(_out_of_memory(spec, problem)) from None
+
+
+def _out_of_memory(spec: TrialSpec, problem: Exception) -> str:
+    return (
+        f"out of GPU memory: a batch has {spec.batch_size} examples; use a smaller batch_size or"
+        f" model, or precision bf16 ({str(problem).splitlines()[0]})"
+    )
 
 
 @contextmanager
