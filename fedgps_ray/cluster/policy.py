@@ -23,7 +23,7 @@ class RetryPolicy:
 
     max_deaths: int = _number(3, "the trial fails after so many deaths during one client's work")
     hang_seconds: float = _number(60.0, "a working actor that ignores a ping so long is replaced")
-    set_up_hang_seconds: float = _number(120.0, "the same for an actor that is being set up")
+    set_up_hang_seconds: float = _number(60.0, "the same for an actor that is being set up")
     own_actor_seconds: float = _number(10.0, "lost work waits so long for its client's own actor")
     next_actor_seconds: float = _number(15.0, "a new trial waits so long for each further actor")
     set_up_seconds: float = _number(60.0, "the trial is lost if every set-up dies for so long")

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fedgps_ray.errors import UserError
+from fedgps_ray.errors import CannotWrite, UserError
 from fedgps_ray.identity import IDENTITY_VERSION, canonical
 from fedgps_ray.results import files, schema, tables
 from fedgps_ray.results.mirror import redacted
@@ -90,7 +90,7 @@ class TrialStore:
     def note(self, **facts: object) -> None:
         """Add facts to trial.json, None removes one; a trial that has ended is sealed."""
         if not self.folder.is_dir():
-            raise UserError(f"{self.folder} was deleted or moved while the trial was running")
+            raise CannotWrite(f"{self.folder} was deleted or moved while the trial was running")
         now = datetime.now(UTC).isoformat(timespec="seconds")
         before = read_trial(self.folder)
         info = before | facts | {"updated": now}

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from fedgps_ray.data.partition import index_sha256
-from fedgps_ray.errors import Lost, Stopped, UserError
+from fedgps_ray.errors import CannotWrite, Lost, Stopped, UserError
 from fedgps_ray.events import Event, Row, Started
 from fedgps_ray.methods.base import Method
 from fedgps_ray.results import code, files
@@ -193,6 +193,9 @@ class _Trial:
                 self._write_model()
             elif self.last is not self.saved:
                 self._save()
+        except CannotWrite:
+            status = "interrupted"
+            raise
         except UserError:
             status = "failed"
             raise

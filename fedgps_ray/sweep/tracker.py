@@ -57,6 +57,7 @@ class Tracker:
         """Note that a trial starts, for the first time or again after a failure."""
         if self.is_stopping:  # Tune starts what was cut off; nobody waits for it
             return
+        self.state.losses.pop(trial_id, None)
         before = self.state.running.get(trial_id)
         if before is not None:
             self._begun_again(before)
@@ -131,6 +132,7 @@ class Tracker:
             return
         if self.state.running.pop(trial_id, None) is not None:
             self.lost.add(trial_id)
+            self.state.losses[trial_id] = reason
             self.tell(f"{self._label(trial_id)} was lost: {reason.splitlines()[0]}")
 
     def note(self, trial_id: str, **facts: object) -> None:
