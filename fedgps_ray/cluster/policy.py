@@ -34,6 +34,7 @@ class RetryPolicy:
     max_server_losses: int = _number(3, "servers that are replaced without a round in between")
     server_pause: float = _number(1.0, "pause before the next server, times the losses in a row")
     look_seconds: float = _number(0.5, "how often a server is asked what it does between rows")
+    tell_seconds: float = _number(0.2, "rows of shorter rounds are told together")
     status_seconds: float = _number(5.0, "how long to wait for its answer")
     stop_seconds: float = _number(30.0, "how long an interrupted server may write its checkpoint")
     folder_seconds: float = _number(

@@ -1,7 +1,7 @@
 """A plain class that does one client's work in one round, evaluates, and answers questions."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -164,9 +164,11 @@ class Worker:
         with self.network.drawing(self._layers("ask", asked.round, client)):
             return asked.question(local, self._here(memory), self._here(asked.sent))
 
-    def _layers(self, purpose: str, round_index: int, client: int) -> np.random.Generator:
-        """Return the stream of layers that draw, such as dropout."""
-        return seeds.stream(self.spec.seed, f"{purpose} layers", round_index, client)
+    def _layers(
+        self, purpose: str, round_index: int, client: int
+    ) -> Callable[[], np.random.Generator]:
+        """Return what makes the stream of layers that draw, such as dropout."""
+        return lambda: seeds.stream(self.spec.seed, f"{purpose} layers", round_index, client)
 
     def evaluate(self, params: Params) -> Score:
         """Test a model."""
