@@ -57,6 +57,8 @@ STOPPED_SECONDS = 5.0  # a driver that was stopped goes on after that
 PAUSE_SECONDS = (1.0, 8.0)  # between two blows, times the slowness of the machine
 MOST_PATIENT = 2.0  # ... up to so much
 POLL_SECONDS = 0.25
+GONE_SECONDS = 10.0  # processes of a dead driver that stay longer are left over
+ALONE_SECONDS = 40.0  # ... on a busy machine too: after a minute Ray's end by themselves
 END_SECONDS = 300.0  # a sweep that does not end within that after the last blow hangs
 
 
@@ -205,8 +207,8 @@ class Chaos:
             blow.seconds = now - blow.at if noticed else None
 
     def _bury(self) -> None:
-        """Wait for the processes of a dead driver; what is left after ten seconds is told."""
-        deadline = time.monotonic() + 10.0 * POLICY.pace().slowness
+        """Wait for the processes of a dead driver; what is left then is told."""
+        deadline = time.monotonic() + min(GONE_SECONDS * POLICY.pace().slowness, ALONE_SECONDS)
         while (left := processes_of(self.sessions)) and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
         self.left_over += [f"{pid} {command[:60]}" for pid, command in left.items()]
