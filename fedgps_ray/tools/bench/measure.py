@@ -69,7 +69,7 @@ WORKLOADS = {
     ),
 }
 EXTRAS = ("skew", "start")
-COMMAND_ROUNDS = {"W1": 3, "W2": 60, "W3": 3}
+COMMAND_ROUNDS = {"W1": 2, "W2": 60, "W3": 2}
 ROUNDS = {"step": 1, "W1": 1, "W2": 20, "W3": 1}  # in one measurement
 CORES = os.cpu_count() or 1
 BARE = "bare PyTorch"
