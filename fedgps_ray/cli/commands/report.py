@@ -4,11 +4,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 from rich.markup import escape
 from rich.status import Status
 
 from fedgps_ray.analysis import formats, load, metrics, tables
-from fedgps_ray.analysis.report import write, write_following, write_published
+from fedgps_ray.analysis.report import write_following, write_published, write_with_runs
 from fedgps_ray.analysis.report.verdict import judge
 from fedgps_ray.analysis.text import one_line
 from fedgps_ray.cli.app import err, out, writing
@@ -31,24 +32,28 @@ def report(options: Report) -> None:
         if options.theory:
             _measure_theory(folders, status)
         make = _follow if options.follow else _write
-        written = writing(where, lambda: make(folders, where, options, status))
+        written, runs = writing(where, lambda: make(folders, where, options, status))
     if options.as_json:
         rows = json.loads(load.trials(*folders).to_json(orient="records"))
         print(json.dumps({"report": str(written), "trials": rows}))
         return
-    _show(folders)
+    _show(runs)
     out.print(escape(f"report: {written}"), soft_wrap=True)
 
 
-def _write(folders: list[Path], where: Path, options: Report, status: Status) -> Path:
+def _write(
+    folders: list[Path], where: Path, options: Report, status: Status
+) -> tuple[Path, pd.DataFrame]:
     against = options.against == "paper"
-    tell = _teller(status)
-    return write(folders, where, against=against, theory=options.theory, tell=tell)
+    return write_with_runs(folders, where, against, options.theory, _teller(status))
 
 
-def _follow(folders: list[Path], where: Path, options: Report, status: Status) -> Path:
+def _follow(
+    folders: list[Path], where: Path, options: Report, status: Status
+) -> tuple[Path, pd.DataFrame]:
     out.print(escape(f"open in a browser: {where / 'report.html'}"), soft_wrap=True)
-    return write_following(folders, where, options.against == "paper", _teller(status))
+    written = write_following(folders, where, options.against == "paper", _teller(status))
+    return written, metrics.runs(load.trials(*folders), load.rounds(*folders))
 
 
 def _teller(status: Status) -> Callable[[str], None]:
@@ -67,9 +72,8 @@ def _publish(where: Path, as_json: bool) -> None:
     print(json.dumps({"report": str(written)}) if as_json else f"report: {written}")
 
 
-def _show(folders: list[Path]) -> None:
+def _show(runs: pd.DataFrame) -> None:
     """Show the comparison of each setting, and the verdict, in the terminal."""
-    runs = metrics.runs(load.trials(*folders), load.rounds(*folders))
     for _, part in metrics.settings(runs):
         out.print(formats.to_rich(tables.overview(part)))
     for line in judge(runs):
