@@ -12,6 +12,7 @@ from fedgps_ray.analysis.report.blocks import Block, Code, Section, Text
 from fedgps_ray.analysis.report.facts import several
 from fedgps_ray.analysis.report.frames import Frames
 from fedgps_ray.analysis.text import clean, is_trial_id
+from fedgps_ray.results.read import read_experiment, read_trial
 
 OPTIONS = (
     *("model", "clients", "sampling_rate", "rounds", "local_epochs", "batch_size"),
@@ -28,7 +29,7 @@ def commands(runs: pd.DataFrame) -> str:
     """Return a script with the exact command of every trial."""
     lines = ["#!/bin/sh", *WARNING, "set -e"]
     for row in runs.itertuples():
-        info = json.loads((Path(str(row.folder)) / "trial.json").read_text())
+        info = read_trial(Path(str(row.folder)))
         lines += _trial(str(row.trial_id), command(info["spec"], info["execution"]))
     return "\n".join(lines) + "\n"
 
@@ -89,7 +90,7 @@ def _sweeps(frames: Frames) -> list[str]:
     if frames.planned.empty:
         return []
     folders = [Path(folder) for folder in frames.planned["folder"].unique()]
-    told = [(folder, json.loads((folder / "experiment.json").read_text())) for folder in folders]
+    told = [(folder, read_experiment(folder)) for folder in folders]
     lines = [
         shlex.join(["fedgps-ray", "sweep", str(info["file"]), "--out", str(folder)])
         for folder, info in told

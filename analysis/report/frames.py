@@ -1,6 +1,5 @@
 """All that a report knows about some results folders."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from fedgps_ray.analysis import figures, load, metrics
-from fedgps_ray.errors import UserError
+from fedgps_ray.results.read import read_experiment
 
 
 @dataclass(frozen=True)
@@ -68,12 +67,9 @@ def _planned(folders: Sequence[Path]) -> list[dict[str, Any]]:
         for place in ("experiment.json", "*/experiment.json")
         for path in sorted(folder.glob(place))
     ]
-    return [{**cell, "folder": str(path.parent)} for path in paths for cell in _cells(path)]
+    return [{**cell, "folder": str(path.parent)} for path in paths for cell in _cells(path.parent)]
 
 
-def _cells(path: Path) -> list[dict[str, Any]]:
-    try:
-        cells: list[dict[str, Any]] = json.loads(path.read_text())["cells"]
-    except (ValueError, LookupError, TypeError) as problem:
-        raise UserError(f"{path} is damaged ({problem!r}); run its sweep again") from None
+def _cells(folder: Path) -> list[dict[str, Any]]:
+    cells: list[dict[str, Any]] = read_experiment(folder)["cells"]
     return cells

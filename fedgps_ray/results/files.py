@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from safetensors import SafetensorError
 
-from fedgps_ray.errors import UserError
+from fedgps_ray.errors import CannotWrite, UserError
 from fedgps_ray.identity import Settings, Table, canonical
 
 _MASK = os.umask(0)  # there is no way to only look at it
@@ -59,10 +59,11 @@ def _beside(path: Path) -> Path:
 
 def _cannot(path: Path, problem: Exception) -> UserError:
     if isinstance(problem, FileNotFoundError) and not path.parent.is_dir():
-        return UserError(
+        return CannotWrite(
             f"cannot write {path}: its folder was deleted or moved while it was in use"
         )
-    return UserError(f"cannot write {path}: {problem}")
+    of_disk = isinstance(problem, OSError) or "I/O error" in str(problem)  # as safetensors says
+    return (CannotWrite if of_disk else UserError)(f"cannot write {path}: {problem}")
 
 
 def _flush(path: Path) -> None:
@@ -83,7 +84,7 @@ def folder(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         reason = f"{problem.strerror}: {problem.filename}"
-        raise UserError(f"cannot write to {path} ({reason}); use another --out") from None
+        raise CannotWrite(f"cannot write to {path} ({reason}); use another --out") from None
     return path
 
 
@@ -173,7 +174,7 @@ def lock(place: Path, patience: float = 0.0) -> Iterator[None]:
     with _lock_file(place) as held:
         while not _taken(held):
             if time.monotonic() >= deadline:
-                raise UserError(f"{place} is in use by another process; wait for it to end")
+                raise CannotWrite(f"{place} is in use by another process; wait for it to end")
             time.sleep(0.2)
         yield
 
@@ -204,7 +205,7 @@ def _lock_file(place: Path) -> TextIO:
         return open(_opened(place / ".lock", os.O_RDWR | os.O_CREAT), "r+")
     except OSError as problem:
         reason = f"{problem.strerror}: {problem.filename}"
-        raise UserError(f"cannot write to {place} ({reason}); use another --out") from None
+        raise CannotWrite(f"cannot write to {place} ({reason}); use another --out") from None
 
 
 def _opened(path: Path, flags: int) -> int:

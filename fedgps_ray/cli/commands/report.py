@@ -12,10 +12,12 @@ from fedgps_ray.analysis import formats, load, metrics, tables
 from fedgps_ray.analysis.report import write_following, write_published, write_with_runs
 from fedgps_ray.analysis.report.verdict import judge
 from fedgps_ray.analysis.text import one_line
-from fedgps_ray.cli.app import err, out, writing
+from fedgps_ray.cli.app import err, out, say, writing
 from fedgps_ray.cli.declared import Report
 from fedgps_ray.loading import load as load_code
 from fedgps_ray.results.folders import has_results, no_results
+
+MOST_LINES = 10  # about trials that were left out
 
 
 def report(options: Report) -> None:
@@ -34,10 +36,12 @@ def report(options: Report) -> None:
         make = _follow if options.follow else _write
         written, runs = writing(where, lambda: make(folders, where, options, status))
     if options.as_json:
-        rows = json.loads(load.trials(*folders).to_json(orient="records"))
-        print(json.dumps({"report": str(written), "trials": rows}))
+        frame = load.trials(*folders)
+        rows = json.loads(frame.to_json(orient="records"))
+        print(json.dumps({"report": str(written), "trials": rows, **frame.attrs}))
         return
     _show(runs)
+    _tell_gaps(runs)
     out.print(escape(f"report: {written}"), soft_wrap=True)
 
 
@@ -78,3 +82,15 @@ def _show(runs: pd.DataFrame) -> None:
         out.print(formats.to_rich(tables.overview(part)))
     for line in judge(runs):
         out.print(escape(one_line(line)), soft_wrap=True)
+
+
+def _tell_gaps(runs: pd.DataFrame) -> None:
+    """Say what was left out because it is damaged, and whose changes could not be noticed."""
+    problems, not_sealed = list(dict.fromkeys(runs.attrs["problems"])), runs.attrs["not_sealed"]
+    for problem in problems[:MOST_LINES]:
+        say(f"left out: {one_line(problem)}")
+    if len(problems) > MOST_LINES:
+        say(f"left out: {len(problems) - MOST_LINES} more, see the report")
+    if not_sealed:
+        some = ", ".join(not_sealed[:MOST_LINES]) + (", ..." if not_sealed[MOST_LINES:] else "")
+        say(f"not sealed, so changes to their files cannot be noticed: {len(not_sealed)} ({some})")
