@@ -18,6 +18,7 @@ OPTIONS = (
     *("model", "clients", "sampling_rate", "rounds", "local_epochs", "batch_size"),
     *("scenario", "seed"),
 )
+MOST_SHOWN = 200  # trials of the script that the page itself holds
 WARNING = (
     "# Made from the settings in a results folder. If that is not your own, read the commands",
     "# before you run them: settings can name files to read and code to import.",
@@ -70,9 +71,18 @@ def again_section(frames: Frames) -> tuple[Section, str]:
             " commands.sh beside this report runs every trial again, one after the other."
         ),
         *[Code("as a sweep", text) for text in _sweeps(frames)],
-        Code(f"commands.sh ({several(len(frames.runs), 'trial')})", script),
+        _shown(frames, script),
     ]
     return Section("How to run it again", "again", blocks), script
+
+
+def _shown(frames: Frames, script: str) -> Code:
+    """Return the script, or the start of it where it would be longer than all else on the page."""
+    told = several(len(frames.runs), "trial")
+    if len(frames.runs) <= MOST_SHOWN:
+        return Code(f"commands.sh ({told})", script)
+    start = commands(frames.runs.head(MOST_SHOWN))
+    return Code(f"commands.sh ({told}; here the first {MOST_SHOWN})", start)
 
 
 def _sweeps(frames: Frames) -> list[str]:

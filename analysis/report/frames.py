@@ -13,23 +13,21 @@ from fedgps_ray.results.read import read_experiment
 
 @dataclass(frozen=True)
 class Frames:
-    """Rows per trial, round, client of a round, client and class; and what was planned."""
+    """Rows per trial, round, client and class; and what was planned."""
 
     runs: pd.DataFrame
     rounds: pd.DataFrame
-    clients: pd.DataFrame
-    partitions: pd.DataFrame
+    partitions: pd.DataFrame  # of one trial in each setting and scenario
     planned: pd.DataFrame  # the cells of experiment.json, if there is one
     problems: tuple[str, ...]  # files that could not be read
 
     def of(self, runs: pd.DataFrame) -> "Frames":
         """Return the part that belongs to these runs."""
         names = set(runs["trial_id"])
-        rounds, clients, partitions = (
-            frame[frame["trial_id"].isin(names)]
-            for frame in (self.rounds, self.clients, self.partitions)
+        rounds, partitions = (
+            frame[frame["trial_id"].isin(names)] for frame in (self.rounds, self.partitions)
         )
-        return replace(self, runs=runs, rounds=rounds, clients=clients, partitions=partitions)
+        return replace(self, runs=runs, rounds=rounds, partitions=partitions)
 
     def settings(self) -> Iterator[tuple[str, "Frames"]]:
         """Yield each setting in words with its part, in the order of their values."""
@@ -37,22 +35,28 @@ class Frames:
             yield setting, self.of(runs)
 
 
-def read(folders: Sequence[Path]) -> Frames:
+def read(folders: Sequence[Path], tell: load.Tell = load.silent) -> Frames:
     """Read all trials of some folders."""
-    trials, rounds = load.trials(*folders), load.rounds(*folders)
-    clients, partitions = load.clients(*folders), load.partitions(*folders)
+    source = load.Source(folders, tell)
+    trials, rounds = source.trials(), source.rounds()
     runs = metrics.runs(trials, rounds)
+    partitions = source.partitions(_examples(runs))
     problems = dict.fromkeys(
-        text for frame in (trials, rounds, clients, partitions) for text in frame.attrs["problems"]
+        text for frame in (trials, rounds, partitions) for text in frame.attrs["problems"]
     )
     return Frames(
         runs,
         figures.labelled(rounds, runs),
-        figures.labelled(clients, runs),
         partitions,
         pd.DataFrame(_planned(folders)),
         tuple(problems),
     )
+
+
+def _examples(runs: pd.DataFrame) -> set[str]:
+    """Return a trial of each setting and scenario: all others have the same partition."""
+    has_one = runs[[(Path(folder) / "partition.parquet").exists() for folder in runs["folder"]]]
+    return set(has_one.drop_duplicates(["setting", "scenario"])["trial_id"])
 
 
 def _planned(folders: Sequence[Path]) -> list[dict[str, Any]]:

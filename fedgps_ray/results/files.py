@@ -22,6 +22,7 @@ from fedgps_ray.identity import Settings, Table, canonical
 _MASK = os.umask(0)  # there is no way to only look at it
 os.umask(_MASK)
 
+LONG = 1_000_000  # characters of JSON that nobody reads
 SEAL = "sha256"  # the key under which a JSON file has the hash of all its other content
 
 
@@ -100,9 +101,14 @@ def refuse_link(path: Path) -> None:
 
 
 def write_json(path: Path, content: Settings, durable: bool = True) -> None:
-    """Write JSON sealed with a hash of its content; if durable, laid out for people to read."""
-    plain = json.loads(json.dumps({**content, SEAL: None}))  # as it will be read again
-    layout: dict[str, Any] = {"indent": 2} if durable else {"separators": (",", ":")}
+    """Write JSON sealed with a hash of its content; if durable, laid out for people to read.
+
+    What is too long to be read by people is not laid out: that takes Python ten times as long.
+    """
+    draft = json.dumps({**content, SEAL: None})
+    plain = json.loads(draft)  # as it will be read again
+    wide = durable and len(draft) < LONG
+    layout: dict[str, Any] = {"indent": 2} if wide else {"separators": (",", ":")}
     text = json.dumps({**plain, SEAL: _seal(plain)}, **layout) + "\n"
 
     def fill(beside: Path) -> None:

@@ -234,9 +234,9 @@ def _records(ledger: Ledger, to_do: set[str]) -> dict[str, Record]:
     """Return all trials before a launch, with what is known of those that have begun."""
     records = {}
     for spec in ledger.specs:
-        record = planned(columns(spec), ledger.labels[spec.trial_id])
-        if (ledger.place(spec) / "trial.json").exists():
-            record = told(record, read_trial(ledger.place(spec)))
+        record = planned(ledger.columns(spec), ledger.labels[spec.trial_id])
+        if (gist := ledger.gist(spec)) is not None:
+            record = told(record, gist)
         if spec.trial_id in to_do and not record.is_waiting:
             record = record._replace(status=schema.MISSING, error="")
         records[spec.trial_id] = record

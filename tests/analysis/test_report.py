@@ -480,3 +480,15 @@ def test_when_a_folder_has_ended(tmp_path, files, expected):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content))
     assert has_ended(tmp_path) is expected
+
+
+def test_the_page_of_many_trials_holds_only_the_start_of_the_script(
+    tmp_path, fabricate, monkeypatch
+):
+    monkeypatch.setattr(again, "MOST_SHOWN", 2)
+    folder = fabricate.make_sweep(tmp_path / "results", 3, rounds=2)
+    path = report.write([folder], tmp_path / "out")
+    page, script = path.read_text(), (path.parent / "commands.sh").read_text()
+    assert script.count("fedgps-ray run") == 3
+    assert page.count("fedgps-ray run") == 2
+    assert "3 trials; here the first 2" in page

@@ -4,11 +4,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 from rich.markup import escape
 from rich.status import Status
 
 from fedgps_ray.analysis import formats, load, metrics, tables
-from fedgps_ray.analysis.report import write, write_following, write_published
+from fedgps_ray.analysis.report import write_following, write_published, write_with_runs
 from fedgps_ray.analysis.report.verdict import judge
 from fedgps_ray.analysis.text import one_line
 from fedgps_ray.cli.app import err, out, say, writing
@@ -33,26 +34,30 @@ def report(options: Report) -> None:
         if options.theory:
             _measure_theory(folders, status)
         make = _follow if options.follow else _write
-        written = writing(where, lambda: make(folders, where, options, status))
+        written, runs = writing(where, lambda: make(folders, where, options, status))
     if options.as_json:
         frame = load.trials(*folders)
         rows = json.loads(frame.to_json(orient="records"))
         print(json.dumps({"report": str(written), "trials": rows, **frame.attrs}))
         return
-    _show(folders)
-    _tell_gaps(folders)
+    _show(runs)
+    _tell_gaps(runs)
     out.print(escape(f"report: {written}"), soft_wrap=True)
 
 
-def _write(folders: list[Path], where: Path, options: Report, status: Status) -> Path:
+def _write(
+    folders: list[Path], where: Path, options: Report, status: Status
+) -> tuple[Path, pd.DataFrame]:
     against = options.against == "paper"
-    tell = _teller(status)
-    return write(folders, where, against=against, theory=options.theory, tell=tell)
+    return write_with_runs(folders, where, against, options.theory, _teller(status))
 
 
-def _follow(folders: list[Path], where: Path, options: Report, status: Status) -> Path:
+def _follow(
+    folders: list[Path], where: Path, options: Report, status: Status
+) -> tuple[Path, pd.DataFrame]:
     out.print(escape(f"open in a browser: {where / 'report.html'}"), soft_wrap=True)
-    return write_following(folders, where, options.against == "paper", _teller(status))
+    written = write_following(folders, where, options.against == "paper", _teller(status))
+    return written, metrics.runs(load.trials(*folders), load.rounds(*folders))
 
 
 def _teller(status: Status) -> Callable[[str], None]:
@@ -71,19 +76,17 @@ def _publish(where: Path, as_json: bool) -> None:
     print(json.dumps({"report": str(written)}) if as_json else f"report: {written}")
 
 
-def _show(folders: list[Path]) -> None:
+def _show(runs: pd.DataFrame) -> None:
     """Show the comparison of each setting, and the verdict, in the terminal."""
-    runs = metrics.runs(load.trials(*folders), load.rounds(*folders))
     for _, part in metrics.settings(runs):
         out.print(formats.to_rich(tables.overview(part)))
     for line in judge(runs):
         out.print(escape(one_line(line)), soft_wrap=True)
 
 
-def _tell_gaps(folders: list[Path]) -> None:
+def _tell_gaps(runs: pd.DataFrame) -> None:
     """Say what was left out because it is damaged, and whose changes could not be noticed."""
-    gaps = load.trials(*folders).attrs
-    problems, not_sealed = gaps["problems"], gaps["not_sealed"]
+    problems, not_sealed = list(dict.fromkeys(runs.attrs["problems"])), runs.attrs["not_sealed"]
     for problem in problems[:MOST_LINES]:
         say(f"left out: {one_line(problem)}")
     if len(problems) > MOST_LINES:

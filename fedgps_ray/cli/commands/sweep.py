@@ -33,7 +33,8 @@ from fedgps_ray.tools.cost import budget
 
 def sweep(options: Sweep) -> None:
     """Run all trials of an experiment file that have not ended yet."""
-    experiment = loaded(options.file, options)
+    with err.status("reading the experiment"):
+        experiment = loaded(options.file, options)
     _launch(_job(experiment, options, str(options.file)), options)
 
 
@@ -88,8 +89,9 @@ def resume_sweep(
 
 def _show_plan(job: SweepPlan, as_json: bool) -> None:
     """Show what a launch would do, and what it would take."""
-    entries = job.ledger.entries()
-    to_do = job.ledger.to_do(job.again)
+    with err.status("reading results"):
+        entries = job.ledger.entries()
+        to_do = job.ledger.to_do(job.again)
     with err.status("measuring this machine"):
         estimate = budget(to_do, source=job.execution.source) if to_do else None
     if as_json:

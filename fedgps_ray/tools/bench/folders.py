@@ -15,10 +15,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fedgps_ray.tools.fabricate import Size, fabricate_finished
+from fedgps_ray.results.index import FILE
 
 ROUNDS = 5
-INDEX = "index.jsonl"
 PROGRAM = [sys.executable, "-c", "from fedgps_ray.cli import main; main()"]
 HEAD = f"{'trials':>7}  {'command':<18} {'index':<5} {'CPU s':>7} {'wall s':>7} {'MB':>6}"
 
@@ -60,17 +59,24 @@ def measured(arguments: Sequence[str]) -> Cost:
 def lines(trials: int, place: Path) -> Iterator[str]:
     """Yield a line for each command, on a folder of so many trials."""
     folder = place / f"made-up-{trials}"
-    file = fabricate_finished(folder, Size(trials=trials, rounds=ROUNDS))
-    for name, arguments in commands(folder, file).items():
+    _fabricate(folder, trials)
+    for name, arguments in commands(folder, folder.with_suffix(".toml")).items():
         for index in ("no", "yes"):
             if index == "no":
                 with contextlib.suppress(FileNotFoundError):
-                    (folder / INDEX).unlink()
+                    (folder / FILE).unlink()
             cost = measured(arguments)
             yield (
                 f"{trials:>7}  {name:<18} {index:<5} {cost.cpu:>7.1f} {cost.wall:>7.1f}"
                 f" {cost.megabytes:>6.0f}"
             )
+
+
+def _fabricate(folder: Path, trials: int) -> None:
+    """Make up a folder, in a process of its own: this one's memory would count as a command's."""
+    sizes = ["--trials", str(trials), "--rounds", str(ROUNDS), "--finished"]
+    make = [sys.executable, "-m", "fedgps_ray.tools.fabricate", str(folder), *sizes]
+    subprocess.run(make, check=True)
 
 
 def main(numbers: Sequence[str]) -> None:
