@@ -1,14 +1,12 @@
 """Results folders as tidy frames; what cannot be read is left out and listed in attrs."""
 
-import contextlib
-import functools
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pandas as pd
 import pyarrow as pa
@@ -18,14 +16,18 @@ from fedgps_ray.identity import canonical
 from fedgps_ray.results import schema
 from fedgps_ray.results.read import (
     DAMAGED,
-    check,
+    Row,
+    check_files,
     columns,
     headless,
+    is_older,
     is_sealed,
     joined,
     listed,
+    read_figures,
     read_rows,
     read_trial,
+    with_settings,
 )
 from fedgps_ray.results.summary import summary
 
@@ -36,8 +38,15 @@ SHOWN = {  # by the columns of a setting, or by method, scenario and seed
     *("dataset.name", "dataset.file", "method.name"),
     *("partition.kind", "partition.alpha", "partition.classes_per_client"),
 }
-Stamps = tuple[tuple[str, int, int, int, int], ...]
 UNREADABLE = (pa.ArrowException, *DAMAGED)
+AT_ONCE = 250  # trials between two lines of progress
+Tell = Callable[[str], None]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def silent(_: str) -> None:
+    """Say nothing."""
 
 
 def trials(*folders: Path) -> pd.DataFrame:
@@ -46,54 +55,135 @@ def trials(*folders: Path) -> pd.DataFrame:
     attrs["problems"] says what was left out and why, attrs["not_sealed"] which trials have no
     hashes by which changes to their files could be noticed.
     """
-    places, problems = _sound([*_trial_folders(folders), *itertools.chain(*map(headless, folders))])
-    read, unreadable = _each(_trial, places)
-    if not read:
-        raise UserError("\n".join([*problems, *unreadable]))
-    frame = _told(pd.DataFrame(_with_variants(read)), [*problems, *unreadable])
-    frame.attrs["not_sealed"] = [trial.row["trial_id"] for trial in read if not trial.is_sealed]
-    return frame
-
-
-def _sound(places: list[Path]) -> tuple[list[Path], list[str]]:
-    """Return the trials that are as they were written, and the problems with the others."""
-    with ThreadPoolExecutor() as pool:
-        found = list(pool.map(lambda place: _checked(place, _stamps(place)), places))
-    sound = [place for place, problems in zip(places, found, strict=True) if not problems]
-    return sound, [problem for problems in found for problem in problems]
-
-
-@functools.lru_cache(maxsize=100_000)
-def _checked(folder: Path, stamps: Stamps) -> tuple[str, ...]:
-    """Return what is wrong with a trial; found once for all frames, until a file changes."""
-    return tuple(check(folder))
-
-
-def _stamps(folder: Path) -> Stamps:
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        known = [(entry.name, entry.stat()) for entry in entries]
-        return tuple((n, s.st_mtime_ns, s.st_ctime_ns, s.st_size, s.st_ino) for n, s in known)
-    return ()
+    return Source(folders).trials()
 
 
 def rounds(*folders: Path) -> pd.DataFrame:
     """Return one row per trial and round, with the settings in every row."""
-    return _rows("rounds.parquet", schema.ROUNDS, folders)
+    return Source(folders).rounds()
 
 
 def clients(*folders: Path) -> pd.DataFrame:
     """Return one row per trial, round and client, with the settings in every row."""
-    return _rows("clients.parquet", schema.CLIENTS, folders)
+    return Source(folders).rows("clients.parquet", schema.CLIENTS)
 
 
 def partitions(*folders: Path) -> pd.DataFrame:
     """Return one row per trial, client and class, with the settings in every row."""
-    return _rows("partition.parquet", schema.PARTITION, folders)
+    return Source(folders).partitions()
+
+
+class Source:
+    """The trials of some folders, each looked for and checked once for all frames."""
+
+    def __init__(self, folders: Sequence[Path], tell: Tell = silent) -> None:
+        self.tell = tell
+        places = [place for folder in folders for place in _trials_in(folder)]
+        found = _in_parallel(_found, places, tell, "trials read")
+        chosen = [*_furthest(found), *map(_found, itertools.chain(*map(headless, folders)))]
+        self.problems = [problem for each in chosen for problem in each.problems]
+        self.found = [each for each in chosen if not each.problems]
+
+    def trials(self) -> pd.DataFrame:
+        """Return one row per trial."""
+        read, unreadable = _read(_trial, self.found, self.tell, "settings read")
+        problems = [*self.problems, *unreadable]
+        if not read:
+            raise UserError("\n".join(problems))
+        frame = _told(pd.DataFrame(_with_variants(read)), problems)
+        frame.attrs["not_sealed"] = [trial.row["trial_id"] for trial in read if not trial.is_sealed]
+        return frame
+
+    def rounds(self) -> pd.DataFrame:
+        """Return one row per trial and round."""
+        return self.rows("rounds.parquet", schema.ROUNDS)
+
+    def partitions(self, of: Collection[str] | None = None) -> pd.DataFrame:
+        """Return one row per trial, client and class; of: ids of the trials that are wanted."""
+        return self.rows("partition.parquet", schema.PARTITION, of)
+
+    def rows(
+        self, name: str, columns_: pa.Schema, of: Collection[str] | None = None
+    ) -> pd.DataFrame:
+        """Return the rows that all trials have so far; a trial may have none yet."""
+        wanted = [each for each in self.found if of is None or each.folder.resolve().name in of]
+        there = [each for each in wanted if (each.folder / name).exists()]
+        tables, unreadable = _read(
+            lambda each: _table(each, name, columns_), there, self.tell, f"{name} read"
+        )
+        problems = [*self.problems, *unreadable]
+        if problems and not tables:
+            raise UserError("\n".join(problems))
+        table = joined(_blocks(tables), columns_)
+        return _told(table.to_pandas(types_mapper=_map_as_arrow), problems)
 
 
 def _told(frame: pd.DataFrame, problems: list[str]) -> pd.DataFrame:
     frame.attrs["problems"] = problems
     return frame
+
+
+# --- reading many ---------------------------------------------------------------------------------
+
+
+class Found(NamedTuple):
+    """A trial's folder: what trial.json says, unless there are problems with it or its files."""
+
+    folder: Path
+    info: Row
+    problems: list[str]
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether its files have just been compared with the hashes of this version."""
+        return is_sealed(self.info) and self.info["status"] in schema.DONE
+
+
+def _found(folder: Path) -> Found:
+    try:
+        info = read_trial(folder)
+    except UserError as problem:
+        return Found(folder, {}, [str(problem)])
+    except UNREADABLE as problem:
+        return Found(folder, {}, [str(_damaged(folder, problem))])
+    return Found(folder, info, check_files(folder, info))
+
+
+def _in_parallel(
+    do: Callable[[Item], Result], items: Sequence[Item], tell: Tell, what: str
+) -> list[Result]:
+    """Do something with all items, in order; say now and then how many are done."""
+    starts = range(0, len(items), AT_ONCE)
+    done: list[Result] = []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for part in pool.map(lambda at: list(map(do, items[at : at + AT_ONCE])), starts):
+            done.extend(part)
+            if len(items) > AT_ONCE:
+                tell(f"{len(done):,} of {len(items):,} {what}")
+    return done
+
+
+def _read(
+    read: Callable[[Found], Result], found: Sequence[Found], tell: Tell, what: str
+) -> tuple[list[Result], list[str]]:
+    """Read all trials; return what was read, and the problems with the others."""
+
+    def attempt(each: Found) -> Result | UserError:
+        try:
+            return read(each)
+        except UserError as problem:
+            return problem
+        except UNREADABLE as problem:
+            return _damaged(each.folder, problem)
+
+    outcomes = _in_parallel(attempt, found, tell, what)
+    problems = [str(outcome) for outcome in outcomes if isinstance(outcome, UserError)]
+    return [outcome for outcome in outcomes if not isinstance(outcome, UserError)], problems
+
+
+def _damaged(path: Path, problem: Exception) -> UserError:
+    file = path / "trial.json" if path.is_dir() else path
+    return UserError(f"{file} is damaged ({problem!r}); move its folder away")
 
 
 # --- trial.json -----------------------------------------------------------------------------------
@@ -108,8 +198,8 @@ class _Trial(NamedTuple):
     is_sealed: bool
 
 
-def _trial(folder: Path) -> _Trial:
-    info = read_trial(folder)
+def _trial(found: Found) -> _Trial:
+    folder, info = found.folder, found.info
     known = columns(folder, info)
     row = {
         "trial_id": known["trial_id"],
@@ -176,26 +266,43 @@ def _model_bytes(path: Path) -> int | None:
 # --- rows -----------------------------------------------------------------------------------------
 
 
-def _rows(name: str, columns_: pa.Schema, folders: Iterable[Path]) -> pd.DataFrame:
-    """Return the rows that all trials have so far; a trial may have none yet."""
-    places, changed = _sound([*_trial_folders(folders), *itertools.chain(*map(headless, folders))])
-    paths = [folder / name for folder in places]
-    tables, unreadable = _each(
-        lambda path: _with_settings(path, columns_), [path for path in paths if path.exists()]
-    )
-    problems = [*changed, *unreadable]
-    if problems and not tables:
-        raise UserError("\n".join(problems))
-    table = joined(tables, columns_)
-    return _told(table.to_pandas(types_mapper=_map_as_arrow), problems)
+class Part(NamedTuple):
+    """A trial's rows; its settings are apart if the rows do not have them."""
+
+    table: pa.Table
+    settings: Row | None
 
 
-def _with_settings(path: Path, columns_: pa.Schema) -> pa.Table:
-    """Return the rows of a trial; settings that they lack are taken from its trial.json."""
-    table = read_rows(path, columns_)
-    if table["dataset"].null_count < len(table):
+def _table(found: Found, name: str, columns_: pa.Schema) -> Part:
+    """Return the rows of a trial; of one that is proven, only what differs from row to row."""
+    path = found.folder / name
+    try:
+        if found.is_proven and not is_older(found.info):
+            figures = read_figures(path, columns_)
+            if figures is not None:
+                return Part(figures, columns(found.folder, found.info))
+        return Part(_filled(read_rows(path, columns_), found), None)
+    except UserError:
+        raise
+    except UNREADABLE as problem:
+        raise _damaged(path, problem) from None
+
+
+def _blocks(parts: Iterable[Part]) -> Iterator[pa.Table]:
+    """Yield the rows of all trials, in order, each with its settings."""
+    for is_whole, group in itertools.groupby(parts, lambda part: part.settings is None):
+        own = [part for part in group if len(part.table)]
+        if is_whole:
+            yield from (part.table for part in own)
+        elif own:
+            yield with_settings([part.table for part in own], [part.settings or {} for part in own])
+
+
+def _filled(table: pa.Table, found: Found) -> pa.Table:
+    """Return rows with their settings; what they lack is taken from trial.json."""
+    if not len(table) or table["dataset"].null_count < len(table):
         return table
-    for name, value in columns(path.parent, read_trial(path.parent)).items():
+    for name, value in columns(found.folder, found.info).items():
         place = table.column_names.index(name)
         field = table.schema.field(place)
         table = table.set_column(place, field, pa.array([value] * len(table), field.type))
@@ -207,51 +314,24 @@ def _map_as_arrow(kind: pa.DataType) -> pd.ArrowDtype | None:
     return pd.ArrowDtype(kind) if pa.types.is_map(kind) else None
 
 
-def _each(read: Callable[[Path], Any], paths: list[Path]) -> tuple[list[Any], list[str]]:
-    """Read all paths; return what was read, and the problems with the others."""
-
-    def attempt(path: Path) -> Any:
-        try:
-            return read(path)
-        except UserError as problem:
-            return problem
-        except UNREADABLE as problem:
-            return _damaged(path, problem)
-
-    with ThreadPoolExecutor() as pool:
-        outcomes = list(pool.map(attempt, paths))
-    problems = [str(outcome) for outcome in outcomes if isinstance(outcome, UserError)]
-    return [outcome for outcome in outcomes if not isinstance(outcome, UserError)], problems
-
-
-def _damaged(path: Path, problem: Exception) -> UserError:
-    file = path / "trial.json" if path.is_dir() else path
-    return UserError(f"{file} is damaged ({problem!r}); move its folder away")
-
-
 # --- folders --------------------------------------------------------------------------------------
 
 
-def _trial_folders(folders: Iterable[Path]) -> list[Path]:
+def _furthest(found: Iterable[Found]) -> list[Found]:
     """Return the folder of each trial; if it is in several, the one that got furthest."""
-    places = [path for folder in folders for path in _trials_in(folder)]
-    return _furthest(_furthest(places, lambda path: path.resolve().name), _settings)
+    return _one_each(_one_each(found, lambda each: each.folder.resolve().name), _settings)
 
 
-def _furthest(places: Iterable[Path], key: Callable[[Path], str]) -> list[Path]:
-    """Return one folder for each key."""
-    copies: dict[str, list[Path]] = {}
-    for path in places:
-        copies.setdefault(key(path), []).append(path)
-    return [paths[0] if len(paths) == 1 else max(paths, key=_progress) for paths in copies.values()]
+def _one_each(found: Iterable[Found], key: Callable[[Found], str]) -> list[Found]:
+    copies: dict[str, list[Found]] = {}
+    for each in found:
+        copies.setdefault(key(each), []).append(each)
+    return [all_[0] if len(all_) == 1 else max(all_, key=_progress) for all_ in copies.values()]
 
 
-def _settings(folder: Path) -> str:
+def _settings(found: Found) -> str:
     """Return all settings of a trial: the same under the id that an older version gave it."""
-    try:
-        return canonical(json.loads((folder / "trial.json").read_text())["spec"])
-    except UNREADABLE:
-        return str(folder)
+    return canonical(found.info["spec"]) if "spec" in found.info else str(found.folder)
 
 
 def _trials_in(folder: Path) -> list[Path]:
@@ -262,10 +342,9 @@ def _trials_in(folder: Path) -> list[Path]:
     raise UserError(f"no trials in {folder}: expected trials/*/trial.json there")
 
 
-def _progress(folder: Path) -> tuple[bool, int, int]:
-    try:
-        info = read_trial(folder)
-        done = info.get("summary", NOTHING)["rounds_done"]
-        return info["status"] in schema.ENDED, done, info["schema_version"]
-    except UNREADABLE:
+def _progress(found: Found) -> tuple[bool, int, int]:
+    info = found.info
+    if not info:
         return False, -1, 0
+    done = info.get("summary", NOTHING)["rounds_done"]
+    return info["status"] in schema.ENDED, done, info["schema_version"]

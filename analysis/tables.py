@@ -1,5 +1,6 @@
 """Frames to tables: a table is plain values, which formats.py writes in any notation."""
 
+import itertools
 import json
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -241,14 +242,29 @@ def _range(values: "pd.Series[float]") -> str:
 
 
 def _scores(heads: tuple[str, ...], runs: pd.DataFrame, names: Sequence[str], of: int) -> Column:
-    cells = [_score(part, of) for part in _of_names(runs, names)]
+    return _scores_of(heads, _records(runs), names, of)
+
+
+def _scores_of(
+    heads: tuple[str, ...], rows: Sequence[Row], names: Sequence[str], of: int
+) -> Column:
+    cells = [_score(part, of) for part in _by_names(rows, names)]
     return Column(heads, cells, "higher")
 
 
 def _of_names(runs: pd.DataFrame, names: Sequence[str]) -> list[list[Row]]:
     """Return the runs of each name; a name may have none."""
+    return _by_names(_records(runs), names)
+
+
+def _records(runs: pd.DataFrame, *more: str) -> Sequence[Row]:
+    """Return what a cell is made from, run by run."""
+    return runs[[name for name in (*CELL, *more) if name in runs]].to_dict("records")
+
+
+def _by_names(rows: Sequence[Row], names: Sequence[str]) -> list[list[Row]]:
     by_name: dict[str, list[Row]] = {name: [] for name in names}
-    for row in runs[[name for name in CELL if name in runs]].to_dict("records"):
+    for row in rows:
         by_name[str(row["label"])].append(row)
     return list(by_name.values())
 
@@ -256,14 +272,16 @@ def _of_names(runs: pd.DataFrame, names: Sequence[str]) -> list[list[Row]]:
 def by_seed(runs: pd.DataFrame) -> Table:
     """Return methods by scenarios and seeds, with mean and deviation over seeds and over all."""
     title, names = _one_setting(runs), metrics.order(runs)
+    cases: dict[int, dict[int, list[Row]]] = {}  # taken apart once: there may be many seeds
+    for row in _records(runs, "scenario", "seed"):
+        cases.setdefault(row["scenario"], {}).setdefault(row["seed"], []).append(row)
     columns = []
-    for scenario, rows in runs.groupby("scenario"):
-        head = f"scenario {scenario}"
-        for seed, part in rows.groupby("seed"):
-            columns.append(_scores((head, f"seed {seed}"), part, names, 1))
-        columns.append(_scores((head, MEAN), rows, names, rows["seed"].nunique()))
-    cases = len(runs[["scenario", "seed"]].drop_duplicates())
-    columns.append(_scores(("all", MEAN), runs, names, cases))
+    for scenario, seeds in sorted(cases.items()):
+        head, every = f"scenario {scenario}", list(itertools.chain(*seeds.values()))
+        for seed, part in sorted(seeds.items()):
+            columns.append(_scores_of((head, f"seed {seed}"), part, names, 1))
+        columns.append(_scores_of((head, MEAN), every, names, len(seeds)))
+    columns.append(_scores(("all", MEAN), runs, names, sum(map(len, cases.values()))))
     return assemble(title, names, columns)
 
 

@@ -9,6 +9,7 @@ import unicodedata
 
 TRIAL_ID = re.compile(r"[0-9a-f]{12}")
 KEPT = "\n\t"  # control characters that are harmless in a block of text
+WITHOUT_KEPT = str.maketrans("", "", KEPT)
 # Control, format (such as reversed writing), surrogate and private characters, line separators.
 HIDDEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
 MARKDOWN = re.compile(r"([\\`*_{}\[\]|~])")
@@ -20,7 +21,7 @@ LINK = re.compile(r"(://)|(www\.)", re.IGNORECASE)
 
 def clean(text: str) -> str:
     """Return text without control characters, but for line ends and tabs."""
-    if text.isascii() and text.isprintable():
+    if text.isascii() and text.translate(WITHOUT_KEPT).isprintable():
         return text
     return "".join(
         sign if sign in KEPT or unicodedata.category(sign) not in HIDDEN else "�" for sign in text

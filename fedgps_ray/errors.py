@@ -16,6 +16,10 @@ class Lost(ClientFailed):
     """The processes or nodes of a trial keep getting lost, for example for lack of memory."""
 
 
+class CannotWrite(UserError, Lost):
+    """Results cannot be written, for a full disk or a folder that is gone; a trial waits for it."""
+
+
 class GpuFull(ClientFailed):
     """An actor's share of a GPU does not hold what it has to do; others may have more room."""
 

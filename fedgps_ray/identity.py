@@ -61,6 +61,9 @@ class Label(NamedTuple):
         return [f"{key} {value}" for key, value in self.settings.items() if key not in without]
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
 def trial_id(identity: Settings, version: int = IDENTITY_VERSION) -> str:
     """Return the id of a trial: the name of its folder, and the key to resume it."""
     return hashlib.sha256(f"{version}:{canonical(identity)}".encode()).hexdigest()[:12]
@@ -68,7 +71,7 @@ def trial_id(identity: Settings, version: int = IDENTITY_VERSION) -> str:
 
 def canonical(content: object) -> str:
     """Return JSON with sorted keys: the same text for the same content."""
-    return json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return _CANONICAL.encode(content)
 
 
 # --- neutral values -------------------------------------------------------------------------------

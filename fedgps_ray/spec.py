@@ -1,6 +1,7 @@
 """TrialSpec: every setting that can change a result. ExecutionSpec: those that must not."""
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
@@ -229,10 +230,16 @@ class TrialSpec(BaseModel):
         """Return the settings that are not neutral, as JSON."""
         return identity.identity(self)
 
-    @property
+    @functools.cached_property
     def trial_id(self) -> str:
         """Return the name of the trial's folder, which is also the key to resume it."""
         return identity.trial_id(self.identity)
+
+    def model_copy(self, *, update: Settings | None = None, deep: bool = False) -> Self:
+        """Return a copy, perhaps with other settings and therefore with another id."""
+        copy = super().model_copy(update=update, deep=deep)
+        copy.__dict__.pop("trial_id", None)
+        return copy
 
 
 class ExecutionSpec(BaseModel):

@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
 
 from fedgps_ray.analysis import metrics
 from fedgps_ray.analysis.names import FORMULAS
@@ -47,8 +50,18 @@ def write(
 
     formulas: what each method should send up and down, for the table of bytes, if not known here.
     """
-    made = build(folders, against, theory, FORMULAS if formulas is None else formulas, tell)
-    return publish(made, out, tell)
+    frames = read(folders, tell)
+    known = FORMULAS if formulas is None else formulas
+    return publish(build(folders, frames, Options(against, theory, known), tell), out, tell)
+
+
+def write_with_runs(
+    folders: Sequence[Path], out: Path, against: bool, theory: bool, tell: Tell
+) -> tuple[Path, pd.DataFrame]:
+    """Write the report; return the path of report.html and the runs that it is about."""
+    frames = read(folders, tell)
+    made = build(folders, frames, Options(against, theory), tell)
+    return publish(made, out, tell), frames.runs
 
 
 def write_following(
@@ -57,7 +70,7 @@ def write_following(
     """Write the page again and again while results change; return its path at the end."""
 
     def again(reload: int) -> Path:
-        made = build(folders, against, False, FORMULAS, silent)
+        made = build(folders, read(folders), Options(against), silent)
         return publish(
             replace(made, reload=reload, written=f"{datetime.now():%H:%M:%S}"), out, silent
         )
@@ -65,24 +78,30 @@ def write_following(
     return keep_writing(folders, again, tell)
 
 
-def build(
-    folders: Sequence[Path],
-    against: bool,
-    theory: bool,
-    formulas: Mapping[str, tuple[str, str]],
-    tell: Tell,
-) -> Report:
-    """Return all that the report says, before anything is written."""
+class Options(NamedTuple):
+    """What a report is to hold; formulas: what each method should send up and down."""
+
+    against: bool = False
+    theory: bool = False
+    formulas: Mapping[str, tuple[str, str]] = FORMULAS
+
+
+def read(folders: Sequence[Path], tell: Tell = silent) -> source.Frames:
+    """Return all that a report is made from."""
     if not folders:
         raise UserError("name at least one results folder, such as runs/default")
-    frames = source.read(folders)
+    return source.read(folders, tell)
+
+
+def build(folders: Sequence[Path], frames: source.Frames, options: Options, tell: Tell) -> Report:
+    """Return all that the report says, before anything is written."""
     sections = _comparisons(frames, tell)
-    if against:
+    if options.against:
         sections.append(against_section(frames))
-    if theory:
+    if options.theory:
         sections.append(theory_section(folders))
     again, script = again_section(frames)
-    facts = [cost_section(frames, formulas), run_section(frames), trouble_section(frames)]
+    facts = [cost_section(frames, options.formulas), run_section(frames), trouble_section(frames)]
     return Report(
         _title(folders),
         tuple(lead(frames)),

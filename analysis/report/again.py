@@ -12,11 +12,13 @@ from fedgps_ray.analysis.report.blocks import Block, Code, Section, Text
 from fedgps_ray.analysis.report.facts import several
 from fedgps_ray.analysis.report.frames import Frames
 from fedgps_ray.analysis.text import clean, is_trial_id
+from fedgps_ray.results.read import read_experiment, read_trial
 
 OPTIONS = (
     *("model", "clients", "sampling_rate", "rounds", "local_epochs", "batch_size"),
     *("scenario", "seed"),
 )
+MOST_SHOWN = 200  # trials of the script that the page itself holds
 WARNING = (
     "# Made from the settings in a results folder. If that is not your own, read the commands",
     "# before you run them: settings can name files to read and code to import.",
@@ -27,7 +29,7 @@ def commands(runs: pd.DataFrame) -> str:
     """Return a script with the exact command of every trial."""
     lines = ["#!/bin/sh", *WARNING, "set -e"]
     for row in runs.itertuples():
-        info = json.loads((Path(str(row.folder)) / "trial.json").read_text())
+        info = read_trial(Path(str(row.folder)))
         lines += _trial(str(row.trial_id), command(info["spec"], info["execution"]))
     return "\n".join(lines) + "\n"
 
@@ -69,9 +71,18 @@ def again_section(frames: Frames) -> tuple[Section, str]:
             " commands.sh beside this report runs every trial again, one after the other."
         ),
         *[Code("as a sweep", text) for text in _sweeps(frames)],
-        Code(f"commands.sh ({several(len(frames.runs), 'trial')})", script),
+        _shown(frames, script),
     ]
     return Section("How to run it again", "again", blocks), script
+
+
+def _shown(frames: Frames, script: str) -> Code:
+    """Return the script, or the start of it where it would be longer than all else on the page."""
+    told = several(len(frames.runs), "trial")
+    if len(frames.runs) <= MOST_SHOWN:
+        return Code(f"commands.sh ({told})", script)
+    start = commands(frames.runs.head(MOST_SHOWN))
+    return Code(f"commands.sh ({told}; here the first {MOST_SHOWN})", start)
 
 
 def _sweeps(frames: Frames) -> list[str]:
@@ -79,7 +90,7 @@ def _sweeps(frames: Frames) -> list[str]:
     if frames.planned.empty:
         return []
     folders = [Path(folder) for folder in frames.planned["folder"].unique()]
-    told = [(folder, json.loads((folder / "experiment.json").read_text())) for folder in folders]
+    told = [(folder, read_experiment(folder)) for folder in folders]
     lines = [
         shlex.join(["fedgps-ray", "sweep", str(info["file"]), "--out", str(folder)])
         for folder, info in told

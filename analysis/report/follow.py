@@ -1,11 +1,11 @@
 """A report that is written again and again while a sweep runs, as a second live view."""
 
-import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from fedgps_ray.errors import UserError
+from fedgps_ray.results import files
 
 SECONDS = 3.0  # between two looks at the folders
 RELOAD = 5  # seconds after which the page in the browser loads itself again
@@ -78,8 +78,8 @@ def has_ended(folder: Path) -> bool:
 
 
 def _value(path: Path, name: str) -> object:
-    """Return one value of a JSON file; None if it cannot be read."""
+    """Return one value of a JSON file; None if it cannot be read or was changed."""
     try:
-        return json.loads(path.read_text()).get(name)
-    except (OSError, ValueError, AttributeError, RecursionError):
+        return files.read_json(path).get(name)
+    except (OSError, ValueError):
         return None

@@ -1,6 +1,5 @@
 """All that a report knows about some results folders."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,28 +8,26 @@ from typing import Any
 import pandas as pd
 
 from fedgps_ray.analysis import figures, load, metrics
-from fedgps_ray.errors import UserError
+from fedgps_ray.results.read import read_experiment
 
 
 @dataclass(frozen=True)
 class Frames:
-    """Rows per trial, round, client of a round, client and class; and what was planned."""
+    """Rows per trial, round, client and class; and what was planned."""
 
     runs: pd.DataFrame
     rounds: pd.DataFrame
-    clients: pd.DataFrame
-    partitions: pd.DataFrame
+    partitions: pd.DataFrame  # of one trial in each setting and scenario
     planned: pd.DataFrame  # the cells of experiment.json, if there is one
     problems: tuple[str, ...]  # files that could not be read
 
     def of(self, runs: pd.DataFrame) -> "Frames":
         """Return the part that belongs to these runs."""
         names = set(runs["trial_id"])
-        rounds, clients, partitions = (
-            frame[frame["trial_id"].isin(names)]
-            for frame in (self.rounds, self.clients, self.partitions)
+        rounds, partitions = (
+            frame[frame["trial_id"].isin(names)] for frame in (self.rounds, self.partitions)
         )
-        return replace(self, runs=runs, rounds=rounds, clients=clients, partitions=partitions)
+        return replace(self, runs=runs, rounds=rounds, partitions=partitions)
 
     def settings(self) -> Iterator[tuple[str, "Frames"]]:
         """Yield each setting in words with its part, in the order of their values."""
@@ -38,22 +35,28 @@ class Frames:
             yield setting, self.of(runs)
 
 
-def read(folders: Sequence[Path]) -> Frames:
+def read(folders: Sequence[Path], tell: load.Tell = load.silent) -> Frames:
     """Read all trials of some folders."""
-    trials, rounds = load.trials(*folders), load.rounds(*folders)
-    clients, partitions = load.clients(*folders), load.partitions(*folders)
+    source = load.Source(folders, tell)
+    trials, rounds = source.trials(), source.rounds()
     runs = metrics.runs(trials, rounds)
+    partitions = source.partitions(_examples(runs))
     problems = dict.fromkeys(
-        text for frame in (trials, rounds, clients, partitions) for text in frame.attrs["problems"]
+        text for frame in (trials, rounds, partitions) for text in frame.attrs["problems"]
     )
     return Frames(
         runs,
         figures.labelled(rounds, runs),
-        figures.labelled(clients, runs),
         partitions,
         pd.DataFrame(_planned(folders)),
         tuple(problems),
     )
+
+
+def _examples(runs: pd.DataFrame) -> set[str]:
+    """Return a trial of each setting and scenario: all others have the same partition."""
+    has_one = runs[[(Path(folder) / "partition.parquet").exists() for folder in runs["folder"]]]
+    return set(has_one.drop_duplicates(["setting", "scenario"])["trial_id"])
 
 
 def _planned(folders: Sequence[Path]) -> list[dict[str, Any]]:
@@ -64,12 +67,9 @@ def _planned(folders: Sequence[Path]) -> list[dict[str, Any]]:
         for place in ("experiment.json", "*/experiment.json")
         for path in sorted(folder.glob(place))
     ]
-    return [{**cell, "folder": str(path.parent)} for path in paths for cell in _cells(path)]
+    return [{**cell, "folder": str(path.parent)} for path in paths for cell in _cells(path.parent)]
 
 
-def _cells(path: Path) -> list[dict[str, Any]]:
-    try:
-        cells: list[dict[str, Any]] = json.loads(path.read_text())["cells"]
-    except (ValueError, LookupError, TypeError) as problem:
-        raise UserError(f"{path} is damaged ({problem!r}); run its sweep again") from None
+def _cells(folder: Path) -> list[dict[str, Any]]:
+    cells: list[dict[str, Any]] = read_experiment(folder)["cells"]
     return cells

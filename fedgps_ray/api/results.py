@@ -28,8 +28,9 @@ BRIEF = ("method", "dataset", "scenario", "seed", "status", "rounds_done", "best
 class Result:
     """One trial: its curve, its clients, its final model and where they are."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, data_dir: Path | None = None) -> None:
+        """Read a trial; data_dir: where data sets are, which its model needs to be built."""
+        self.folder, self.data_dir = folder, data_dir
         self.info: dict[str, Any] = read_trial(folder)
 
     @property
@@ -76,7 +77,8 @@ class Result:
     @cached_property
     def model(self) -> "nn.Module":
         """Return the last global model, in evaluation mode, on the CPU."""
-        model: nn.Module = load_code("fedgps_ray.api.trials:model_of")(self.folder, self.info)
+        build = load_code("fedgps_ray.api.trials:model_of")
+        model: nn.Module = build(self.folder, self.info, self.data_dir)
         return model
 
     def __repr__(self) -> str:
@@ -94,11 +96,11 @@ class Result:
 class Results:
     """All trials of a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, data_dir: Path | None = None) -> None:
         check_folder(folder)
         if not has_results(folder):
             raise no_results(folder)
-        self.folder = folder
+        self.folder, self.data_dir = folder, data_dir
 
     @cached_property
     def trials(self) -> pd.DataFrame:
@@ -124,14 +126,14 @@ class Results:
         return len(self.trials)
 
     def __iter__(self) -> Iterator[Result]:
-        return (Result(Path(folder)) for folder in self.trials["folder"])
+        return (Result(Path(folder), self.data_dir) for folder in self.trials["folder"])
 
     def __getitem__(self, trial_id: str) -> Result:
         """Return the trial with an id."""
         known = {str(row.trial_id): row.folder for row in self.trials.itertuples()}
         if trial_id not in known:
             raise unknown("trial", trial_id, known)
-        return Result(Path(str(known[trial_id])))
+        return Result(Path(str(known[trial_id])), self.data_dir)
 
     def __repr__(self) -> str:
         counts = self.trials["status"].value_counts()
@@ -143,9 +145,12 @@ class Results:
         return self.trials[list(BRIEF)].to_html(index=False)
 
 
-def load(folder: str | Path) -> Results:
-    """Return the results in a folder: of a sweep, of single runs, or of one trial."""
-    return Results(Path(folder))
+def load(folder: str | Path, data_dir: str | Path | None = None) -> Results:
+    """Return the results in a folder: of a sweep, of single runs, or of one trial.
+
+    data_dir: where data sets are, if the models of trials are wanted; a folder does not decide it.
+    """
+    return Results(Path(folder), None if data_dir is None else Path(data_dir))
 
 
 def report(

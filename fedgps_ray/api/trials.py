@@ -12,11 +12,13 @@ from fedgps_ray.api.notebook import Progress, console_for
 from fedgps_ray.api.progress import follow, say
 from fedgps_ray.api.results import Result
 from fedgps_ray.api.running import own_threads, run_unless_ended
+from fedgps_ray.data.datasets import Source
 from fedgps_ray.events import Event
 from fedgps_ray.identity import Settings
+from fedgps_ray.results.named import known_files
 from fedgps_ray.results.store import TrialStore, spec_of
 from fedgps_ray.rounds.final import final_model
-from fedgps_ray.spec import TrialSpec, execution_spec, method_name
+from fedgps_ray.spec import TrialSpec, method_name
 
 
 def spec(**settings: object) -> TrialSpec:
@@ -57,7 +59,7 @@ def run(
     folder = TrialStore(execution.out, made).folder
     with own_threads():
         run_unless_ended(made, execution, restart, show, partial(say, console))
-    return Result(folder)
+    return Result(folder, execution.data_dir)
 
 
 def _hint(folder: Path) -> str:
@@ -67,7 +69,11 @@ def _hint(folder: Path) -> str:
     return f"interrupted; to continue: {again}, or fedgps-ray resume {shlex.quote(str(folder))}"
 
 
-def model_of(folder: Path, info: Settings) -> nn.Module:
-    """Return the final model of a trial, from what its trial.json says."""
+def model_of(folder: Path, info: Settings, data_dir: Path | None = None) -> nn.Module:
+    """Return the final model of a trial, from what its trial.json says.
+
+    Where data is read from the folder does not say, except for files with the hash in its settings.
+    """
     made = spec_of(folder, dict(info))
-    return final_model(folder, made, execution_spec(**info["execution"]).source)
+    files = known_files(info["execution"].get("files", {}))
+    return final_model(folder, made, Source(data_dir, files=files))

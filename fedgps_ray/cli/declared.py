@@ -410,6 +410,9 @@ class Bench:
         ),
     ] = None
     repeats: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 5
+    only_command: Annotated[
+        bool, typer.Option("--command", help="Only W1, W2 and W3 through `fedgps-ray run`.")
+    ] = False
     as_json: Json = False
 
 

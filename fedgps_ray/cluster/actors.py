@@ -35,8 +35,9 @@ from fedgps_ray.events import Event, Started, Status
 from fedgps_ray.methods.base import Reply
 from fedgps_ray.results.mirror import Mirror, mirrored
 from fedgps_ray.rounds.collect import Sums, take_out
+from fedgps_ray.rounds.setup import Setup, prepare
 from fedgps_ray.rounds.trial import claimed, run_with_pool
-from fedgps_ray.rounds.worker import Job, Setup, Worker, prepare
+from fedgps_ray.rounds.worker import Job, Worker
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, received
 from fedgps_ray.training import arithmetic
 

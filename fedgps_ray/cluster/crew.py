@@ -4,7 +4,7 @@ The owner may be one of many in a sweep, so it stays light: only the actors impo
 """
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -65,14 +65,35 @@ class Host:
         """Call a method, one at a time."""
         return getattr(self.actor, method)(*arguments)
 
-    def stream(self, method: str, *arguments: object) -> Iterator[object]:
-        """Call a method whose results are passed on one by one."""
-        yield from getattr(self.actor, method)(*arguments)
+    def stream(self, method: str, *arguments: object) -> Iterator[list[Event]]:
+        """Call a method that tells events, which are passed on in lists."""
+        yield from bunched(getattr(self.actor, method)(*arguments), POLICY.tell_seconds)
 
     @ray.method(concurrency_group="control")
     def control(self, method: str) -> Any:
         """Call a method that answers at once, also while another call is under way."""
         return getattr(self.actor, method)()
+
+
+def bunched(events: Iterable[Event], seconds: float) -> Iterator[list[Event]]:
+    """Yield events in lists; rows that follow each other within some seconds share one.
+
+    A message costs the owner and the actor milliseconds, which short rounds have to wait for.
+    """
+    held: list[Event] = []
+    again = 0.0
+    try:
+        for event in events:
+            held.append(event)
+            if (now := time.monotonic()) >= again:
+                yield held
+                held, again = [], now + seconds * isinstance(event, dict)
+    except Exception:  # of whatever kind: what was told before it comes first
+        if held:
+            yield held
+        raise
+    if held:
+        yield held
 
 
 def start_actor(kind: str, **options: object) -> Actor:
@@ -217,7 +238,7 @@ def _events(
             yield silence.note(_status(server, settings.policy))
             continue
         try:
-            yield ray.get(next(rows))
+            yield from ray.get(next(rows))
         except StopIteration:
             return
         except RayTaskError as failure:

@@ -14,7 +14,7 @@ from fedgps_ray.cluster.placement import place
 from fedgps_ray.cluster.policy import RetryPolicy
 from fedgps_ray.cluster.session import Actor, Reference
 from fedgps_ray.errors import ClientFailed, GpuFull, Lost, Stopped
-from fedgps_ray.rounds.worker import Setup
+from fedgps_ray.rounds.setup import Setup
 
 DEATH = (RayActorError, OutOfMemoryError)
 

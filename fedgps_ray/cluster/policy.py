@@ -23,7 +23,7 @@ class RetryPolicy:
 
     max_deaths: int = _number(3, "the trial fails after so many deaths during one client's work")
     hang_seconds: float = _number(60.0, "a working actor that ignores a ping so long is replaced")
-    set_up_hang_seconds: float = _number(120.0, "the same for an actor that is being set up")
+    set_up_hang_seconds: float = _number(60.0, "the same for an actor that is being set up")
     own_actor_seconds: float = _number(10.0, "lost work waits so long for its client's own actor")
     next_actor_seconds: float = _number(15.0, "a new trial waits so long for each further actor")
     set_up_seconds: float = _number(60.0, "the trial is lost if every set-up dies for so long")
@@ -34,6 +34,7 @@ class RetryPolicy:
     max_server_losses: int = _number(3, "servers that are replaced without a round in between")
     server_pause: float = _number(1.0, "pause before the next server, times the losses in a row")
     look_seconds: float = _number(0.5, "how often a server is asked what it does between rows")
+    tell_seconds: float = _number(0.2, "rows of shorter rounds are told together")
     status_seconds: float = _number(5.0, "how long to wait for its answer")
     stop_seconds: float = _number(30.0, "how long an interrupted server may write its checkpoint")
     folder_seconds: float = _number(
@@ -43,6 +44,8 @@ class RetryPolicy:
     max_launches: int = _number(5, "how often Tune is launched for trials that were lost")
     launch_pause: float = _number(5.0, "pause before the next launch, times the launches so far")
     knock_seconds: float = _number(10.0, "how long a cluster's address may take to answer")
+    join_seconds: float = _number(60.0, "how long joining a cluster that answers may take")
+    max_slow_starts: int = _number(3, "how often a local Ray is started that comes up too late")
     usual_set_up_seconds: float = _number(10.0, "a set-up that takes longer stretches all limits")
     max_slowness: float = _number(8.0, "how far a busy or slow machine stretches limits at most")
     watch_seconds: float = _number(1.0, "how often the driver looks at Ray's own processes")
@@ -86,6 +89,10 @@ class RetryPolicy:
     def after_ray_loss(self, starts: int, seconds: float) -> Next:
         """Our own Ray was lost after some seconds: start another, or leave the rest to resume."""
         return Next(starts < self.max_new_starts or seconds > self.calm_seconds)
+
+    def after_slow_start(self, starts: int) -> Next:
+        """Our own Ray took longer to come up than Ray itself allows: start another, or give up."""
+        return Next(starts < self.max_slow_starts)
 
     def allowed_ray_silence(self, is_own: bool, slowness: float) -> float:
         """Return how long Ray may leave a question unanswered; then it counts as lost.

@@ -26,7 +26,8 @@ from fedgps_ray.methods.averages import Replies
 from fedgps_ray.methods.base import Memory, Reply
 from fedgps_ray.rounds.collect import Sums, collected, join
 from fedgps_ray.rounds.pool import NOTHING, Kept
-from fedgps_ray.rounds.worker import Asked, Handle, Job, Setup
+from fedgps_ray.rounds.setup import Setup
+from fedgps_ray.rounds.worker import Asked, Handle, Job
 from fedgps_ray.tensors import Params, leaves, num_bytes
 from fedgps_ray.training.evaluate import Score, score
 

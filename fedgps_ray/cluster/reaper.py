@@ -30,10 +30,23 @@ def processes_of(folder: str | Path) -> dict[int, str]:
 
 
 def _belongs(path: Path, command: str, folder: str) -> bool:
-    """Say whether a process writes its output there, or is a program of Ray's that was told to."""
-    if any((path / "fd" / number).readlink().as_posix().startswith(folder) for number in "12"):
+    """Say whether a process writes its output there, or is one of Ray's that has files there.
+
+    Ray's agents write to pipes of their own, and call themselves ray:: without arguments.
+    """
+    opened = _opened(path / "fd", None if command.startswith("ray::") else ("1", "2"))
+    if any(name.startswith(folder) for name in opened):
         return True
-    return "/ray/" in command and folder[:-1] in command
+    return folder[:-1] in command and "/ray/" in command.replace(folder[:-1], "")
+
+
+def _opened(folder: Path, numbers: tuple[str, ...] | None) -> list[str]:
+    """Return what a process has opened under some numbers, by default under any."""
+    names = []
+    for number in numbers or os.listdir(folder):
+        with contextlib.suppress(OSError):  # it was closed
+            names.append(os.readlink(folder / number))
+    return names
 
 
 def kill_all(folder: str | Path, seconds: float = END_SECONDS) -> None:

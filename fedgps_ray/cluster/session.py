@@ -2,11 +2,13 @@
 
 import _thread
 import contextlib
+import itertools
 import logging
 import math
 import os
 import signal
 import socket
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -20,7 +22,7 @@ from ray.actor import ActorHandle
 from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.cluster.reaper import Reaper, kill_all
 from fedgps_ray.cluster.watch import watch
-from fedgps_ray.errors import UserError
+from fedgps_ray.errors import Lost, UserError
 from fedgps_ray.identity import Table
 
 if TYPE_CHECKING:  # Ray starts while the importing of PyTorch is still going on
@@ -36,6 +38,7 @@ Actor = ActorHandle[Any]
 Reference = ray.ObjectRef[Any]
 _PRINT = ray._private.worker.print_to_stdstream
 
+_STUCK = threading.Event()  # a thread hangs in Ray, and would delay the end of the process
 _ENDING = threading.Event()  # processes die because the user has stopped: not to be told
 
 # Ray's processes end with the thread that started them, so that thread stays.
@@ -78,6 +81,8 @@ def start_early(address: str | None) -> None:
 
 def abandon_early() -> bool:
     """End a Ray that was started early and never used; return whether it is still starting."""
+    if _STUCK.is_set():
+        return True
     if _EARLY and _EARLY[0].done():
         _EARLY.clear()
         stop()
@@ -121,8 +126,7 @@ def start(address: str | None) -> None:
     ray._private.worker.print_to_stdstream = _print_to_stderr
     if address is None:
         _guard_token()
-        # "local": without it Ray would join any cluster that happens to run on this machine
-        ray.init("local", include_dashboard=False, num_cpus=os.cpu_count(), **quiet)
+        _start_local(quiet)
         _REAPERS.append(Reaper(session_folder(), POLICY.left_over_seconds))
         _guard_token()
         _guard_session()
@@ -130,13 +134,64 @@ def start(address: str | None) -> None:
     _knock(address)
     _guard_token()
     try:
-        ray.init(address=address, **quiet)
+        _join(address, quiet)
+    except UserError:
+        raise
     except Exception as problem:  # Ray raises many types here, none of which names the cause
         raise UserError(
             f"cannot join the Ray cluster at {address}: {str(problem).splitlines()[0]}\n"
             "Is its token in RAY_AUTH_TOKEN or ~/.ray/auth_token here, and was RAY_AUTH_MODE=token"
             " set before Ray was imported? A cluster without a token needs RAY_AUTH_MODE=disabled"
         ) from problem
+
+
+def _start_local(quiet: dict[str, Any]) -> None:
+    """Start Ray on this machine; again where a busy machine takes longer than Ray's own limit."""
+    for starts in itertools.count(1):
+        try:
+            # "local": without it Ray would join any cluster that happens to run on this machine
+            ray.init("local", include_dashboard=False, num_cpus=os.cpu_count(), **quiet)
+        except Exception as problem:  # Ray raises many types here, this one as a bare Exception
+            _end_unborn()
+            reason = f"Ray could not be started: {str(problem).splitlines()[0]}"
+            if "timed out" not in str(problem).lower():
+                raise UserError(reason) from problem
+            if not POLICY.after_slow_start(starts).again:
+                raise Lost(f"{reason} ({starts} times in a row)") from problem
+        else:
+            return
+
+
+def _end_unborn() -> None:
+    """End what a Ray has left that did not come up: its folder is named after this process."""
+    with contextlib.suppress(Exception):  # whatever it says, there is nothing to shut down
+        ray.shutdown()
+    base = Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir())) / "ray"
+    for folder in base.glob(f"session_*_{os.getpid()}"):
+        kill_all(folder)
+
+
+def _join(address: str, quiet: dict[str, Any]) -> None:
+    """Join a cluster; what answers there may not speak as Ray does, and Ray would wait for ever."""
+    joined: Future[None] = Future()
+
+    def attempt() -> None:
+        try:
+            ray.init(address=address, **quiet)
+            joined.set_result(None)
+        except BaseException as problem:  # for the thread that waits
+            joined.set_exception(problem)
+
+    threading.Thread(target=attempt, daemon=True).start()
+    seconds = POLICY.join_seconds * POLICY.pace().slowness
+    wait([joined], timeout=seconds)
+    if not joined.done():
+        _STUCK.set()
+        raise UserError(
+            f"{address} takes connections, but no Ray answered within {seconds:.0f} s. Does it use"
+            " TLS, and are RAY_USE_TLS and the certificates set here as on its nodes?"
+        )
+    joined.result()
 
 
 def _knock(address: str) -> None:

@@ -16,12 +16,13 @@ from typing import Any, TextIO
 
 from safetensors import SafetensorError
 
-from fedgps_ray.errors import UserError
+from fedgps_ray.errors import CannotWrite, UserError
 from fedgps_ray.identity import Settings, Table, canonical
 
 _MASK = os.umask(0)  # there is no way to only look at it
 os.umask(_MASK)
 
+LONG = 1_000_000  # characters of JSON that nobody reads
 SEAL = "sha256"  # the key under which a JSON file has the hash of all its other content
 
 
@@ -58,10 +59,11 @@ def _beside(path: Path) -> Path:
 
 def _cannot(path: Path, problem: Exception) -> UserError:
     if isinstance(problem, FileNotFoundError) and not path.parent.is_dir():
-        return UserError(
+        return CannotWrite(
             f"cannot write {path}: its folder was deleted or moved while it was in use"
         )
-    return UserError(f"cannot write {path}: {problem}")
+    of_disk = isinstance(problem, OSError) or "I/O error" in str(problem)  # as safetensors says
+    return (CannotWrite if of_disk else UserError)(f"cannot write {path}: {problem}")
 
 
 def _flush(path: Path) -> None:
@@ -82,7 +84,7 @@ def folder(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         reason = f"{problem.strerror}: {problem.filename}"
-        raise UserError(f"cannot write to {path} ({reason}); use another --out") from None
+        raise CannotWrite(f"cannot write to {path} ({reason}); use another --out") from None
     return path
 
 
@@ -99,9 +101,14 @@ def refuse_link(path: Path) -> None:
 
 
 def write_json(path: Path, content: Settings, durable: bool = True) -> None:
-    """Write JSON sealed with a hash of its content; if durable, laid out for people to read."""
-    plain = json.loads(json.dumps({**content, SEAL: None}))  # as it will be read again
-    layout: dict[str, Any] = {"indent": 2} if durable else {"separators": (",", ":")}
+    """Write JSON sealed with a hash of its content; if durable, laid out for people to read.
+
+    What is too long to be read by people is not laid out: that takes Python ten times as long.
+    """
+    draft = json.dumps({**content, SEAL: None})
+    plain = json.loads(draft)  # as it will be read again
+    wide = durable and len(draft) < LONG
+    layout: dict[str, Any] = {"indent": 2} if wide else {"separators": (",", ":")}
     text = json.dumps({**plain, SEAL: _seal(plain)}, **layout) + "\n"
 
     def fill(beside: Path) -> None:
@@ -167,7 +174,7 @@ def lock(place: Path, patience: float = 0.0) -> Iterator[None]:
     with _lock_file(place) as held:
         while not _taken(held):
             if time.monotonic() >= deadline:
-                raise UserError(f"{place} is in use by another process; wait for it to end")
+                raise CannotWrite(f"{place} is in use by another process; wait for it to end")
             time.sleep(0.2)
         yield
 
@@ -198,7 +205,7 @@ def _lock_file(place: Path) -> TextIO:
         return open(_opened(place / ".lock", os.O_RDWR | os.O_CREAT), "r+")
     except OSError as problem:
         reason = f"{problem.strerror}: {problem.filename}"
-        raise UserError(f"cannot write to {place} ({reason}); use another --out") from None
+        raise CannotWrite(f"cannot write to {place} ({reason}); use another --out") from None
 
 
 def _opened(path: Path, flags: int) -> int:

@@ -3,16 +3,17 @@
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from fedgps_ray import identity
 from fedgps_ray.errors import UserError
 from fedgps_ray.results import files, tables
-from fedgps_ray.results.schema import DONE, LAYOUT_VERSION, STATUSES
+from fedgps_ray.results.schema import DONE, LAYOUT_VERSION, SPEC, STATUSES
 from fedgps_ray.units import printable
 
 Row = dict[str, Any]
@@ -21,6 +22,7 @@ NEEDED = ("schema_version", "status", "spec", "execution")
 MOVE = "move the folder away, or use another --out"
 UNREADABLE = (pa.ArrowException, OSError)  # which of them depends on where a file is damaged
 DAMAGED = (ValueError, TypeError, LookupError, AttributeError, OSError, RecursionError)
+CONTROL = re.compile("[\x00-\x1f]")
 HASH = re.compile(r"[0-9a-f]{64}")
 LONGEST = 300  # characters of an error message that come from a file
 QUICK_BYTES = 8 * 2**20  # of a file that is hashed every time, not only when asked for
@@ -76,11 +78,16 @@ def _check_types(folder: Path, info: Row) -> None:
     for key in ("error", "diverged", "partition_sha256"):
         if not isinstance(info.get(key) or "", str):
             raise ValueError(f"{key} is {info[key]!r}")
+    check_summary(info)
+    _check_settings(folder, info)
+
+
+def check_summary(info: Row) -> None:
+    """Refuse figures of another kind, and a trial that has ended without any."""
     for key, value in info.get("summary", {}).items():
         _check_figure(key, value)
     if info["status"] in DONE and "rounds_done" not in info.get("summary", {}):
         raise ValueError("it has ended and lacks a summary")
-    _check_settings(folder, info)
 
 
 def _check_figure(key: str, value: Any) -> None:
@@ -103,7 +110,7 @@ def _check_settings(folder: Path, info: Row) -> None:
     text = json.dumps(info["spec"], ensure_ascii=False)
     if printable(text) != text:
         raise ValueError("a setting has control characters")
-    if any(ord(char) < 32 for value in _texts(info["spec"]) for char in value):
+    if any(CONTROL.search(value) for value in _texts(info["spec"])):
         raise ValueError("a setting has control characters")
     rounds, method = info["spec"]["rounds"], info["spec"]["method"]["name"]
     if not _is_number(rounds, int) or rounds < 1 or not isinstance(method, str):
@@ -136,7 +143,7 @@ def _check_layout(path: Path, layout: object) -> None:
 
 
 def _check_id(folder: Path, info: Row) -> None:
-    name = folder.resolve().name
+    name = _name(folder)
     if not identity.ID.fullmatch(name):
         raise UserError(
             f"{folder}: a trial's folder is named after its id, 12 digits from 0 to f, got {name!r}"
@@ -191,7 +198,13 @@ def columns(folder: Path, info: Row) -> Row:
         options = _written_options(folder / "partition.parquet")
     else:
         options = identity.method_options(info["spec"], info["identity"])
-    return identity.columns(folder.resolve().name, info["spec"], options)
+    return identity.columns(_name(folder), info["spec"], options)
+
+
+def _name(folder: Path) -> str:
+    """Return the name of a folder, which may be given as . or be a link of the user's."""
+    is_plain = identity.ID.fullmatch(folder.name) and not folder.is_symlink()
+    return folder.name if is_plain else folder.resolve().name
 
 
 def _written_options(path: Path) -> Row:
@@ -260,6 +273,8 @@ def read_rows(path: Path, columns_: pa.Schema) -> pa.Table:
     """Return a table of a trial; columns that it lacks are empty, unknown ones are kept."""
     table = tables.read(path)
     _check_owner(path, table)
+    if table.schema.equals(columns_):  # as nearly always
+        return table
     for field in columns_:
         if field.name not in table.column_names:
             table = table.append_column(field, pa.nulls(len(table), field.type))
@@ -269,9 +284,28 @@ def read_rows(path: Path, columns_: pa.Schema) -> pa.Table:
     return table
 
 
+def read_figures(path: Path, columns_: pa.Schema) -> pa.Table | None:
+    """Return a trial's rows without the settings, which are the same in each of them.
+
+    Only for trials that are sealed: nobody looks whose rows they are. None if the columns are not
+    those of this version; then `read_rows` has to read all of them.
+    """
+    return tables.read_some(path, columns_, columns_.names[len(SPEC) :])
+
+
+def with_settings(figures: Sequence[pa.Table], settings: Sequence[Row]) -> pa.Table:
+    """Return the rows of many trials in one table, with the settings of each in its rows."""
+    whole = pa.concat_tables(figures)
+    of_trial = np.repeat(np.arange(len(figures), dtype=np.int32), [len(t) for t in figures])
+    given = pa.Table.from_pylist(list(settings), schema=pa.schema(SPEC))
+    spread = given.combine_chunks().take(pa.array(of_trial))
+    names = [*given.column_names, *whole.column_names]
+    return pa.table([*spread.columns, *whole.columns], names=names)
+
+
 def _check_owner(path: Path, table: pa.Table) -> None:
     """Refuse the rows of another trial."""
-    name = path.resolve().parent.name
+    name = _name(path.absolute().parent)
     if identity.ID.fullmatch(name) and set(table["trial_id"].unique().to_pylist()) - {name}:
         raise pa.ArrowInvalid("it holds rows of another trial")
 
@@ -315,6 +349,11 @@ def check(folder: Path, full: bool = False) -> list[str]:
         info = read_trial(folder)
     except UserError as problem:
         return [str(problem)]
+    return check_files(folder, info, full)
+
+
+def check_files(folder: Path, info: Row, full: bool = False) -> list[str]:
+    """Return what is wrong with the files of a trial whose trial.json has been read."""
     if info["status"] not in DONE:
         missing = [folder / name for name in _expected(info) if not (folder / name).exists()]
         return [f"{path} is damaged (it is missing)" for path in missing]

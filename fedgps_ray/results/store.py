@@ -4,7 +4,7 @@ import hashlib
 import platform
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fedgps_ray.errors import UserError
+from fedgps_ray.errors import CannotWrite, UserError
 from fedgps_ray.identity import IDENTITY_VERSION, canonical
 from fedgps_ray.results import files, schema, tables
 from fedgps_ray.results.mirror import redacted
@@ -32,6 +32,7 @@ from fedgps_ray.spec import ExecutionSpec, TrialSpec, columns, stored_spec
 FLUSH_SECONDS = 1.0
 FLUSH_SHARE = 0.05  # rows are rewritten whole, so not more often than costs this share of the time
 PACKAGES = ("fedgps-ray", "torch", "numpy", "ray")
+Reader = Callable[[Any], Any]
 
 
 class TrialStore:
@@ -90,7 +91,7 @@ class TrialStore:
     def note(self, **facts: object) -> None:
         """Add facts to trial.json, None removes one; a trial that has ended is sealed."""
         if not self.folder.is_dir():
-            raise UserError(f"{self.folder} was deleted or moved while the trial was running")
+            raise CannotWrite(f"{self.folder} was deleted or moved while the trial was running")
         now = datetime.now(UTC).isoformat(timespec="seconds")
         before = read_trial(self.folder)
         info = before | facts | {"updated": now}
@@ -183,8 +184,8 @@ class RowHash:
 
     def add(self, row: Row, clients: Sequence[Row]) -> None:
         """Take in a round."""
-        texts = [_canonical(row, schema.ROUNDS)]
-        texts += [_canonical(client, schema.CLIENTS) for client in clients]
+        texts = [_canonical(row, ROUND_READERS)]
+        texts += [_canonical(client, CLIENT_READERS) for client in clients]
         self._hash.update("\n".join(texts).encode())
 
     def hexdigest(self) -> str:
@@ -192,21 +193,29 @@ class RowHash:
         return self._hash.hexdigest()
 
 
-def _canonical(row: Row, columns_: pa.Schema) -> str:
+def _canonical(row: Row, readers: Mapping[str, Reader]) -> str:
     """Return what a row says beside its settings; a column that is empty may as well be new."""
-    own = list(columns_)[len(schema.SPEC) :]
-    given = {field.name: _plain(row.get(field.name), field.type) for field in own}
-    return canonical({name: value for name, value in given.items() if value is not None})
+    given = ((name, row.get(name), read) for name, read in readers.items())
+    return canonical({name: read(value) for name, value, read in given if value is not None})
 
 
-def _plain(value: Any, kind: pa.DataType) -> Any:
-    if value is None:
-        return None
+def _reader(kind: pa.DataType) -> Reader:
+    """Return what makes a value plain that is written as one kind and may be read as another."""
     if pa.types.is_map(kind):
-        return {name: _plain(number, kind.item_type) for name, number in dict(value).items()}
+        read = _reader(kind.item_type)
+        return lambda value: {
+            name: None if number is None else read(number) for name, number in dict(value).items()
+        }
     if pa.types.is_floating(kind):
-        return float(value)
-    return int(value) if pa.types.is_integer(kind) else str(value)
+        return float
+    return int if pa.types.is_integer(kind) else str
+
+
+def _readers(columns_: pa.Schema) -> dict[str, Reader]:
+    return {field.name: _reader(field.type) for field in list(columns_)[len(schema.SPEC) :]}
+
+
+ROUND_READERS, CLIENT_READERS = _readers(schema.ROUNDS), _readers(schema.CLIENTS)
 
 
 def recorded(execution: ExecutionSpec) -> Row:

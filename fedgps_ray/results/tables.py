@@ -5,6 +5,7 @@ the footer, so bytes between the two disturb nobody: there the hash is.
 """
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,10 +28,22 @@ def write(path: Path, table: pa.Table) -> None:
 
 def read(path: Path) -> pa.Table:
     """Return a table; raise ArrowInvalid if its file was changed after it was written."""
+    return _opened(path).read()
+
+
+def read_some(path: Path, schema: pa.Schema, names: Sequence[str]) -> pa.Table | None:
+    """Return some columns of a table, checked as a whole; None if it has another schema."""
+    file = _opened(path)
+    if not file.schema_arrow.equals(schema):
+        return None
+    return file.read(columns=list(names), use_threads=False)
+
+
+def _opened(path: Path) -> pq.ParquetFile:
     content = path.read_bytes()
     if not is_whole(content):
         raise pa.ArrowInvalid("its content does not match its hash: it was changed or damaged")
-    return pq.ParquetFile(pa.BufferReader(content)).read()
+    return pq.ParquetFile(pa.BufferReader(content))
 
 
 def is_whole(content: bytes) -> bool:

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from fedgps_ray.errors import UserError
+from fedgps_ray.errors import CannotWrite
 from fedgps_ray.identity import Table
 from fedgps_ray.results import files
 from fedgps_ray.rounds.loop import Snapshot
@@ -155,11 +155,11 @@ def _make(folder: Path) -> None:
     try:
         folder.mkdir(exist_ok=True)
     except FileNotFoundError:
-        raise UserError(
+        raise CannotWrite(
             f"{folder.parent} was deleted or moved while the trial was running"
         ) from None
     except OSError as problem:
-        raise UserError(f"cannot write {folder}: {problem}") from None
+        raise CannotWrite(f"cannot write {folder}: {problem}") from None
 
 
 def _manifest(path: Path) -> Table:

@@ -9,7 +9,7 @@ from fedgps_ray import seeds
 from fedgps_ray.methods.averages import Replies, averaged
 from fedgps_ray.methods.base import Ask, Cohort, Method, Question, Reply, State, Turn
 from fedgps_ray.rounds.guard import guarded
-from fedgps_ray.rounds.measures import UNTESTED, scores, update_diversity
+from fedgps_ray.rounds.measures import UNTESTED, label_counts, scores, update_diversity
 from fedgps_ray.rounds.pool import NOTHING, Kept, Pool
 from fedgps_ray.rounds.selection import schedule
 from fedgps_ray.rounds.worker import Asked, Job
@@ -83,6 +83,7 @@ class _Loop:
         self.method, self.cohort, self.pool = method, cohort, pool
         self.state, self.kept = start.state, start.kept
         self.last_present = set(last_present)
+        self.counts = label_counts(cohort.clients)
         self.began, self.bytes_down = 0.0, [0]
 
     def send(self, turn: Turn) -> Callable[[], Replies]:
@@ -176,7 +177,7 @@ class _Loop:
             began = time.perf_counter()
             tested = score()
             seconds = time.perf_counter() - began
-            told = scores(tested, self.cohort.clients)
+            told = scores(tested, self.counts)
             return Finished({**row, **told, "evaluate_seconds": seconds}, clients, snapshot)
 
         return finish

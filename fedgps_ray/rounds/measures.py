@@ -44,18 +44,23 @@ def averaged_shares(replies: Sequence[Reply]) -> Sequence[float]:
     return replies.shares.get("delta", equal) if isinstance(replies, Replies) else equal
 
 
-def scores(tested: Score | None, clients: Sequence[Client]) -> dict[str, object]:
-    """Return the columns of a test; empty if there was none."""
+def label_counts(clients: Sequence[Client]) -> NDArray[np.float64]:
+    """Return how many examples of each class each client holds."""
+    return np.array([client.label_counts for client in clients], np.float64)
+
+
+def scores(tested: Score | None, counts: NDArray[np.float64]) -> dict[str, object]:
+    """Return the columns of a test; empty if there was none. counts: of clients by classes."""
     if tested is None:
         return dict(UNTESTED)
-    accuracies = client_accuracies(tested.class_accuracy, clients)
+    accuracies = client_accuracies(tested.class_accuracy, counts)
     spread = np.quantile(accuracies, (0.0, 0.1, 0.5)).tolist() if len(accuracies) else [None] * 3
     values = (tested.accuracy, tested.loss, list(tested.class_accuracy), *spread)
     return dict(zip(SCORES, values, strict=True))
 
 
 def client_accuracies(
-    class_accuracy: Sequence[float | None], clients: Sequence[Client]
+    class_accuracy: Sequence[float | None], counts: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return each client's accuracy on the test set re-weighted by the client's class shares.
 
@@ -64,7 +69,7 @@ def client_accuracies(
     known = [label for label, accuracy in enumerate(class_accuracy) if accuracy is not None]
     if not known:
         return np.empty(0)
-    held = np.array([client.label_counts for client in clients], np.float64)[:, known]
+    held = counts[:, known]
     sizes = held.sum(axis=1)
     right = held @ np.array([class_accuracy[label] for label in known], np.float64)
     accuracies: NDArray[np.float64] = right[sizes > 0] / sizes[sizes > 0]

@@ -5,10 +5,11 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
+import torch
 from safetensors.torch import save_file
 
 from fedgps_ray.data.partition import index_sha256
-from fedgps_ray.errors import Lost, Stopped, UserError
+from fedgps_ray.errors import CannotWrite, Lost, Stopped, UserError
 from fedgps_ray.events import Event, Row, Started
 from fedgps_ray.methods.base import Method
 from fedgps_ray.results import code, files
@@ -19,7 +20,8 @@ from fedgps_ray.rounds import checkpoint
 from fedgps_ray.rounds.guard import guarded
 from fedgps_ray.rounds.loop import Diverged, Finished, Snapshot, run
 from fedgps_ray.rounds.pool import InProcess, Pool
-from fedgps_ray.rounds.worker import Worker, prepare
+from fedgps_ray.rounds.setup import prepare
+from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, method_name
 from fedgps_ray.tensors import Params, views
 
@@ -32,8 +34,18 @@ def run_trial(
         if (rounds_done := store.ended()) is not None:
             yield Started(rounds_done, [])
             return
-        worker = Worker(prepare(spec, execution.source), spec.device)
-        yield from run_with_pool(store, execution, worker, InProcess(worker))
+        try:
+            worker = Worker(prepare(spec, execution.source), spec.device)
+            yield from run_with_pool(store, execution, worker, InProcess(worker))
+        except torch.OutOfMemoryError as problem:
+            raise UserError(_out_of_memory(spec, problem)) from None
+
+
+def _out_of_memory(spec: TrialSpec, problem: Exception) -> str:
+    return (
+        f"out of GPU memory: a batch has {spec.batch_size} examples; use a smaller batch_size or"
+        f" model, or precision bf16 ({str(problem).splitlines()[0]})"
+    )
 
 
 @contextmanager
@@ -181,6 +193,9 @@ class _Trial:
                 self._write_model()
             elif self.last is not self.saved:
                 self._save()
+        except CannotWrite:
+            status = "interrupted"
+            raise
         except UserError:
             status = "failed"
             raise

@@ -1,15 +1,13 @@
 """A plain class that does one client's work in one round, evaluates, and answers questions."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedgps_ray import seeds
-from fedgps_ray.data import datasets, partition
 from fedgps_ray.data.batches import (
     PLAIN_BATCH,
     Batches,
@@ -21,34 +19,18 @@ from fedgps_ray.data.batches import (
 )
 from fedgps_ray.data.surrogate import (
     NORMAL,
-    Labelled,
-    Noise,
-    file_images,
-    image_shape,
-    noise_images,
 )
 from fedgps_ray.methods.base import Cohort, Memory, Question, Reply
 from fedgps_ray.models import build, check_takes_tokens, initialise
 from fedgps_ray.rounds.guard import guarded
-from fedgps_ray.spec import TrialSpec
+from fedgps_ray.rounds.setup import Setup, clients_of
 from fedgps_ray.tensors import Params, all_finite, norm
 from fedgps_ray.training.arithmetic import arithmetic, settle
 from fedgps_ray.training.evaluate import Outputs, Score, Tally, score, tallies
-from fedgps_ray.training.local import Client, Local
+from fedgps_ray.training.local import Local
 from fedgps_ray.training.network import Network
 
 Handle = Any  # a value for a worker, or where a pool keeps it: by reference, number or parcel
-
-
-class Setup(NamedTuple):
-    """A trial made ready: the spec and all its data, as arrays that processes can share."""
-
-    spec: TrialSpec
-    data: datasets.Dataset
-    parts: tuple[NDArray[np.int64], ...]
-    counts: NDArray[np.int64]
-    moved_samples: int
-    surrogate: Labelled | None
 
 
 class Job(NamedTuple):
@@ -68,38 +50,6 @@ class Asked(NamedTuple):
     round: int
     question: Question
     sent: Any
-
-
-def prepare(
-    spec: TrialSpec, source: datasets.Source, data: datasets.Dataset | None = None
-) -> Setup:
-    """Load the data set, share it out, and make the surrogate set if the method uses one."""
-    data = data or datasets.load(spec.dataset, source)
-    split = partition.split(
-        data.y_train, spec.clients, spec.partition, spec.partition_seed, data.client_train
-    )
-    counts = partition.class_counts(split.parts, data.y_train, data.num_classes)
-    surrogate = None
-    if spec.method.needs_surrogate:
-        shape = image_shape(data)
-        if isinstance(spec.surrogate, Noise):
-            surrogate = noise_images(spec.surrogate, data.num_classes, shape)
-        else:
-            path = datasets.locate(spec.surrogate.file, spec.surrogate.sha256, source)
-            surrogate = file_images(str(path), data.num_classes, shape)
-    return Setup(
-        spec=spec,
-        data=data,
-        parts=split.parts,
-        counts=counts,
-        moved_samples=split.moved,
-        surrogate=surrogate,
-    )
-
-
-def clients_of(setup: Setup) -> tuple[Client, ...]:
-    """Return all clients as the server sees them."""
-    return tuple(Client(k, tuple(int(n) for n in row)) for k, row in enumerate(setup.counts))
 
 
 class Worker:
@@ -214,9 +164,11 @@ class Worker:
         with self.network.drawing(self._layers("ask", asked.round, client)):
             return asked.question(local, self._here(memory), self._here(asked.sent))
 
-    def _layers(self, purpose: str, round_index: int, client: int) -> np.random.Generator:
-        """Return the stream of layers that draw, such as dropout."""
-        return seeds.stream(self.spec.seed, f"{purpose} layers", round_index, client)
+    def _layers(
+        self, purpose: str, round_index: int, client: int
+    ) -> Callable[[], np.random.Generator]:
+        """Return what makes the stream of layers that draw, such as dropout."""
+        return lambda: seeds.stream(self.spec.seed, f"{purpose} layers", round_index, client)
 
     def evaluate(self, params: Params) -> Score:
         """Test a model."""

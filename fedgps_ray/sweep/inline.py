@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator
 
-from fedgps_ray.errors import ClientFailed, UserError
+from fedgps_ray.errors import CannotWrite, ClientFailed, UserError
 from fedgps_ray.events import Event
 from fedgps_ray.loggers import following
 from fedgps_ray.results import files
@@ -24,6 +24,8 @@ def run_here(plan: SweepPlan, screen: Speaker, show: Show) -> list[str]:
             for spec in to_do:
                 try:
                     show(spec, run_trial(spec, plan.execution))
+                except CannotWrite:  # nor could the others
+                    raise
                 except (UserError, ClientFailed) as problem:
                     _note(plan, spec, problem)
                     screen.say(f"{plan.ledger.labels[spec.trial_id]} failed: {problem}")

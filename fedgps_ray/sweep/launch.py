@@ -88,10 +88,12 @@ def run(tracker: Tracker, to_do: Sequence[TrialSpec], way: Way) -> None:
         _fit_or_lose(cells, way, tracker)
         to_do = [spec for spec in to_do if spec.trial_id in tracker.lost]
         another = POLICY.after_trial_loss(launches)
-        if not to_do or not another.again:
+        if not to_do or not another.again or tracker.is_stopping:
             break
         tracker.tell(f"{len(to_do)} trials were lost; they start again in {another.pause:g} s")
         time.sleep(another.pause)
+    if tracker.is_stopping:
+        tracker.state.losses.clear()  # that the user stopped the sweep is why trials are left
     for trial_id in tracker.stopped:  # not to be continued, though it has rounds left
         tracker.note(trial_id, status=STOPPED)
 
@@ -141,7 +143,9 @@ def _fit_or_lose(cells: list[Config], way: Way, tracker: Tracker) -> None:
         tracker.tell(f"Tune gave up: {str(problem).splitlines()[0]}")
         tracker.state.running.clear()
         left = {spec.trial_id for spec in tracker.ledger.to_do()}
-        tracker.lost.update({cell["trial_id"] for cell in cells} & left)
+        lost = {cell["trial_id"] for cell in cells} & left
+        tracker.lost.update(lost)
+        tracker.state.losses |= dict.fromkeys(lost, f"Tune gave up: {problem}")
 
 
 def _fit(cells: list[Config], way: Way, tracker: Tracker) -> None:

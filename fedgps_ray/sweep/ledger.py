@@ -3,20 +3,20 @@
 import itertools
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedgps_ray.errors import UserError
 from fedgps_ray.identity import Label
 from fedgps_ray.results import files, schema
+from fedgps_ray.results.index import Index, stamp_of
 from fedgps_ray.results.mirror import Mirror
 from fedgps_ray.results.read import (
     DAMAGED,
     NewerLayout,
     check,
+    check_files,
     is_older,
-    is_sealed,
     read_experiment,
     read_trial,
     refuse_older,
@@ -52,10 +52,25 @@ class Ledger:
         self.labels = labels or {spec.trial_id: Label(method_name(spec.method)) for spec in specs}
         self.notes: list[str] = []
         self.mirror: Mirror | None = None
+        self.index = Index(folder)
+        self._columns: dict[str, Facts] = {}
 
     def entries(self) -> list[Entry]:
         """Return all trials with their current status."""
-        return [self._entry(spec) for spec in self.specs]
+        entries = [self._entry(spec) for spec in self.specs]
+        self.index.save()
+        return entries
+
+    def gist(self, spec: TrialSpec) -> Facts | None:
+        """Return in short what is known of a trial; None if it has not begun."""
+        folder = self.place(spec)
+        return self.index.gist(folder) if (folder / "trial.json").exists() else None
+
+    def columns(self, spec: TrialSpec) -> Facts:
+        """Return the columns of a trial of this experiment."""
+        if spec.trial_id not in self._columns:
+            self._columns[spec.trial_id] = columns(spec)
+        return self._columns[spec.trial_id]
 
     def to_do(self, again: bool = False) -> list[TrialSpec]:
         """Return what has to be run, in order; again: also what failed."""
@@ -66,9 +81,8 @@ class Ledger:
         folder = self.place(spec)
         if not (folder / "trial.json").exists():
             return Entry(spec, schema.MISSING, 0)
-        info = read_trial(folder)
-        done = info.get("summary", {}).get("rounds_done", 0)
-        return Entry(spec, info["status"], done)
+        gist = self.index.gist(folder)
+        return Entry(spec, gist["status"], gist["summary"].get("rounds_done", 0))
 
     def rounds_done(self, spec: TrialSpec) -> int:
         """Return how many rounds of a trial are on disk."""
@@ -104,8 +118,8 @@ class Ledger:
         """Move damaged trials away, so that they are run again; return where they are now."""
         self._note_older()
         begun = [spec for spec in self.specs if _has_begun(self.place(spec))]
-        with ThreadPoolExecutor() as pool:
-            problems = list(pool.map(lambda spec: _damage(self.place(spec)), begun))
+        problems = [self._damage(spec) for spec in begun]
+        self.index.save()
         moved = []
         for spec, problem in zip(begun, problems, strict=True):
             if problem is not None:
@@ -118,9 +132,25 @@ class Ledger:
         self._note_unsealed([spec for spec in begun if self.place(spec) not in moved])
         return moved
 
+    def _damage(self, spec: TrialSpec) -> str | None:
+        """Return what is wrong with a trial, or None; it is read whole, whatever the index says."""
+        folder = self.place(spec)
+        stamp = stamp_of(folder)
+        try:
+            info = read_trial(folder)
+            if info["spec"] != spec.model_dump(mode="json") or info["identity"] != spec.identity:
+                spec_of(folder, info)
+        except NewerLayout:  # not damaged: not to be run again
+            raise
+        except UserError as problem:
+            return str(problem)
+        self.index.note(folder, stamp, info)
+        has_ended = info["status"] in schema.DONE  # else its rows are checked when it goes on
+        return ("; ".join(check_files(folder, info)) or None) if has_ended else None
+
     def _note_unsealed(self, specs: Sequence[TrialSpec]) -> None:
-        there = [spec for spec in specs if (self.place(spec) / "trial.json").exists()]
-        number = sum(not is_sealed(read_trial(self.place(spec))) for spec in there)
+        known = [self.gist(spec) for spec in specs]
+        number = sum(not gist["is_sealed"] for gist in known if gist is not None)
         if number:
             self.notes.append(
                 f"{number} trials are not sealed: an older version wrote them without hashes, so"
@@ -159,7 +189,7 @@ class Ledger:
 
     def _described(self, spec: TrialSpec) -> Facts:
         label = self.labels[spec.trial_id]._asdict()
-        return {**columns(spec), "label": label, "spec": spec.model_dump(mode="json")}
+        return {**self.columns(spec), "label": label, "spec": spec.model_dump(mode="json")}
 
 
 def read(folder: Path) -> tuple[Ledger, Facts]:
@@ -207,19 +237,6 @@ def _label(given: Facts) -> Label:
 def _has_begun(folder: Path) -> bool:
     """Say whether a trial has left something, also if its trial.json is gone."""
     return any((folder / name).exists() for name in ("trial.json", "rounds.parquet"))
-
-
-def _damage(folder: Path) -> str | None:
-    """Return what is wrong with a trial, or None."""
-    try:
-        info = read_trial(folder)
-        spec_of(folder, info)
-    except NewerLayout:  # not damaged: not to be run again
-        raise
-    except UserError as problem:
-        return str(problem)
-    has_ended = info["status"] in schema.DONE  # else its rows are checked when it goes on
-    return ("; ".join(check(folder)) or None) if has_ended else None
 
 
 def _is_older(folder: Path) -> bool:

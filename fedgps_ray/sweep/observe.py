@@ -3,21 +3,19 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedgps_ray.errors import UserError
 from fedgps_ray.identity import Label, Settings, Table
 from fedgps_ray.results import files, schema
+from fedgps_ray.results.index import Index, in_short
 from fedgps_ray.results.read import (
     DAMAGED,
     UNREADABLE,
-    check,
-    columns,
+    check_files,
     has_readable_clients,
     headless,
-    is_sealed,
     read_experiment,
     read_rows,
     read_trial,
@@ -52,6 +50,7 @@ class Observer:
             raise UserError(f"there is no folder {folder}")
         self.folder = folder
         self.known: dict[Path, tuple[Stamp, Any]] = {}
+        self.index = Index(folder)
 
     def look(self) -> Seen:
         """Return the state of the folder, not more than a second old."""
@@ -60,7 +59,8 @@ class Observer:
             driven = states.is_driven(self.folder)
             return Seen(state if driven else _left(state), driven)
         trials = _trials(self.folder)
-        infos = {trial: self._info(trial) for trial in trials}
+        infos = {trial: self.index.gist(trial) for trial in trials}
+        self.index.save()
         locked = {trial for trial in trials if _may_run(infos[trial]) and files.is_locked(trial)}
         state = _from_trials(self.folder, infos)
         if note := _live_note(self.folder, None):
@@ -78,11 +78,6 @@ class Observer:
         if path not in self.known or self.known[path][0] != stamp:
             self.known[path] = (stamp, read())
         return self.known[path][1]
-
-    def _info(self, trial: Path) -> Table:
-        path = trial / "trial.json"
-        info: dict[str, Any] = self._read(path, lambda: _described(trial)) or _described(trial)
-        return info
 
     def _running(self, trial: Path, trial_id: str, record: Record) -> Running:
         path = trial / "rounds.parquet"
@@ -131,11 +126,6 @@ def _trials(folder: Path) -> list[Path]:
     return trials
 
 
-def _described(trial: Path) -> Table:
-    info = read_trial(trial)
-    return {**info, "columns": columns(trial, info)}
-
-
 def _may_run(info: Settings) -> bool:
     return info["status"] not in schema.ENDED
 
@@ -146,12 +136,12 @@ def _from_trials(folder: Path, infos: Mapping[Path, Table]) -> State:
     return State(
         folder.name,
         total=len(infos),
-        rounds_total=sum(info["spec"]["rounds"] for info in infos.values()),
+        rounds_total=sum(info["columns"]["rounds"] for info in infos.values()),
         finished=statuses[schema.FINISHED] + statuses[schema.STOPPED],
         diverged=statuses[schema.DIVERGED],
         failed=statuses[schema.FAILED],
         rounds_before=sum(
-            info["spec"]["rounds"] for info in infos.values() if info["status"] in schema.DONE
+            info["columns"]["rounds"] for info in infos.values() if info["status"] in schema.DONE
         ),
         records=single_records(infos),
     )
@@ -213,9 +203,7 @@ def standing(folder: Path, timing: bool, verify: bool = False) -> Table:
     verify: compare every file of the trials that have ended with its hash.
     """
     places = _places(folder)
-    infos, problems = _read(places)
-    if verify:
-        problems |= _changed({key: places[key] for key in infos})
+    infos, problems = _read_whole(places) if verify else _read(folder, places)
     driven = states.is_driven(folder)
     statuses = {key: _status(info, driven, places[key]) for key, info in infos.items()}
     answer: dict[str, Any] = {
@@ -229,12 +217,13 @@ def standing(folder: Path, timing: bool, verify: bool = False) -> Table:
         },
         "damaged": list(problems),
         "problems": problems,
-        "not_sealed": [key for key, info in infos.items() if not _is_sealed(info)],
+        "not_sealed": [key for key, info in infos.items() if not info.get("is_sealed", True)],
         "trials": statuses,
         **_accuracies(folder, places, infos),
     }
     if verify:
-        answer["verified"] = sum(map(_has_files, infos.values())) - len(set(problems) & set(infos))
+        hashed = sum(bool(info.get("has_files")) for info in infos.values())
+        answer["verified"] = hashed - len(set(problems) & set(infos))
     if timing:
         answer["timing"] = _timing(folder, places)
     return answer
@@ -248,11 +237,7 @@ def _accuracies(folder: Path, places: Mapping[str, Path], infos: Mapping[str, Ta
         records = {cell["trial_id"]: _planned(folder, cell) for cell in cells}
         records |= {key: told(records[key], info) for key, info in begun.items()}
     else:
-        described = {
-            places[key]: {**info, "columns": columns(places[key], info)}
-            for key, info in begun.items()
-        }
-        records = single_records(described)
+        records = single_records({places[key]: info for key, info in begun.items()})
     return {
         "accuracies": {
             key: {"best": record.best, "last": record.last, "rounds_done": record.rounds_done}
@@ -279,23 +264,6 @@ def _label(cell: Settings) -> Label:
     return Label(printable(label["method"]), settings)
 
 
-def _is_sealed(info: Settings) -> bool:
-    return info["status"] == schema.MISSING or is_sealed(dict(info))
-
-
-def _has_files(info: Settings) -> bool:
-    """Say whether a trial has hashes of its files."""
-    return info["status"] in schema.DONE and "files" in info
-
-
-def _changed(places: Mapping[str, Path]) -> dict[str, str]:
-    """Return what is wrong with the files of trials, by their ids."""
-    there = {key: place for key, place in places.items() if place.exists()}
-    with ThreadPoolExecutor() as pool:
-        problems = pool.map(lambda place: check(place, full=True), there.values())
-        return {key: "; ".join(each) for key, each in zip(there, problems, strict=True) if each}
-
-
 def _places(folder: Path) -> dict[str, Path]:
     """Return where each trial is, or will be, by its id."""
     if (folder / "experiment.json").exists():
@@ -304,13 +272,36 @@ def _places(folder: Path) -> dict[str, Path]:
     return {trial.resolve().name: trial for trial in _trials(folder)}
 
 
-def _read(places: Mapping[str, Path]) -> tuple[dict[str, Table], dict[str, str]]:
-    """Return what the trials say, and what is wrong with those that cannot be read."""
+def _read(folder: Path, places: Mapping[str, Path]) -> tuple[dict[str, Table], dict[str, str]]:
+    """Return in short what the trials say, and what is wrong with those that cannot be read."""
+    index = Index(folder)
+    infos, damaged = _each(places, index.gist)
+    index.save()
+    return infos, damaged
+
+
+def _read_whole(places: Mapping[str, Path]) -> tuple[dict[str, Table], dict[str, str]]:
+    """Read the trials without an index, and compare all their files with their hashes."""
+    changed: dict[str, str] = {}
+
+    def gist(place: Path) -> Table:
+        info = read_trial(place)
+        if problems := check_files(place, info, full=True):
+            changed[place.resolve().name] = "; ".join(problems)
+        return in_short(place, info)
+
+    infos, damaged = _each(places, gist)
+    return infos, damaged | changed
+
+
+def _each(
+    places: Mapping[str, Path], read: Callable[[Path], Table]
+) -> tuple[dict[str, Table], dict[str, str]]:
     infos: dict[str, dict[str, Any]] = {}
     damaged = {}
     for trial_id, place in places.items():
         try:
-            infos[trial_id] = read_trial(place) if place.exists() else {"status": schema.MISSING}
+            infos[trial_id] = read(place) if place.exists() else {"status": schema.MISSING}
         except UserError as problem:
             damaged[trial_id] = printable(str(problem))
     return infos, damaged

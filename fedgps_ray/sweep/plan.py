@@ -15,6 +15,8 @@ from fedgps_ray.results.store import PACKAGES, recorded
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep.ledger import Ledger
 
+MANY = 1000  # trials that take more than two seconds to check
+
 
 class Stopping(NamedTuple):
     """What stops trials of a search that have no promise, and by which figure."""
@@ -59,6 +61,8 @@ class SweepPlan:
             mirror = Mirror(self.execution.storage)
             screen.say(f"comparing with {mirror.uri}")
             ledger.keep_at(mirror)
+        if len(ledger.specs) >= MANY:
+            screen.say(f"checking what there is of {len(ledger.specs):,} trials")
         ledger.quarantine()
         borrowed = ledger.borrow(self.borrow_from)
         for note in ledger.notes:

@@ -99,6 +99,7 @@ class State:
     lags: list[float] = field(default_factory=list)  # of trials that found their actors ready
     recent: list[tuple[float, int]] = field(default_factory=list)  # when, rounds done
     failures: dict[str, str] = field(default_factory=dict)
+    losses: dict[str, str] = field(default_factory=dict)  # trials to be continued, and why
     events: list[tuple[float, str]] = field(default_factory=list)
     nodes: list[dict[str, Any]] = field(default_factory=list)
 

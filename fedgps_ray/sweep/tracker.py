@@ -57,6 +57,7 @@ class Tracker:
         """Note that a trial starts, for the first time or again after a failure."""
         if self.is_stopping:  # Tune starts what was cut off; nobody waits for it
             return
+        self.state.losses.pop(trial_id, None)
         before = self.state.running.get(trial_id)
         if before is not None:
             self._begun_again(before)
@@ -90,6 +91,8 @@ class Tracker:
             self.failed(trial_id, told["failed"])
         if told.get("lost"):
             self.lose(trial_id, told["lost"])
+        if told.get("stuck"):
+            self.lose(trial_id, told["stuck"], again=False)
 
     def _take(self, trial: Running, told: Table) -> None:
         restarts = told.get("restarts", 0)
@@ -125,13 +128,15 @@ class Tracker:
         except (UserError, Lost) as problem:  # an exception here would end the whole sweep
             self.tell(str(problem))
 
-    def lose(self, trial_id: str, reason: str) -> None:
-        """Note that what a trial ran on was lost; it is tried again later."""
+    def lose(self, trial_id: str, reason: str, again: bool = True) -> None:
+        """Note that what a trial ran on was lost; again: it is tried again later in this sweep."""
         if self.is_stopping:
             return
         if self.state.running.pop(trial_id, None) is not None:
-            self.lost.add(trial_id)
-            self.tell(f"{self._label(trial_id)} was lost: {reason.splitlines()[0]}")
+            self.state.losses[trial_id] = reason
+            self.lost.update({trial_id} if again else ())
+            how = "was lost" if again else "was interrupted"
+            self.tell(f"{self._label(trial_id)} {how}: {reason.splitlines()[0]}")
 
     def note(self, trial_id: str, **facts: object) -> None:
         """Note in a trial's folder what its own processes do not know."""
@@ -229,9 +234,9 @@ def _records(ledger: Ledger, to_do: set[str]) -> dict[str, Record]:
     """Return all trials before a launch, with what is known of those that have begun."""
     records = {}
     for spec in ledger.specs:
-        record = planned(columns(spec), ledger.labels[spec.trial_id])
-        if (ledger.place(spec) / "trial.json").exists():
-            record = told(record, read_trial(ledger.place(spec)))
+        record = planned(ledger.columns(spec), ledger.labels[spec.trial_id])
+        if (gist := ledger.gist(spec)) is not None:
+            record = told(record, gist)
         if spec.trial_id in to_do and not record.is_waiting:
             record = record._replace(status=schema.MISSING, error="")
         records[spec.trial_id] = record

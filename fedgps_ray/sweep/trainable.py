@@ -12,7 +12,7 @@ from ray import tune
 
 from fedgps_ray.cluster import session
 from fedgps_ray.cluster.crew import Crew, TrialSettings, bundle, follow, start_clients
-from fedgps_ray.errors import ClientFailed, Lost, UserError
+from fedgps_ray.errors import CannotWrite, ClientFailed, Lost, UserError
 from fedgps_ray.events import Event, Started, Status
 from fedgps_ray.identity import Table
 
@@ -64,6 +64,8 @@ class SweepTrial(tune.Trainable):
                 if event is None:
                     return self._tell(done=True)
                 self._take(event)
+        except CannotWrite as problem:  # not to be tried again before somebody makes room
+            return self._tell(stuck=str(problem), done=True)
         except Lost as loss:
             return self._tell(lost=str(loss), done=True)
         except (UserError, ClientFailed) as failure:  # would fail again: not for Tune to repeat

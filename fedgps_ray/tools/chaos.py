@@ -54,9 +54,12 @@ hang_seconds = 10
 ROUNDS = 60
 STOP_SHARE = 0.3  # of the blows: stopped instead of killed
 STOPPED_SECONDS = 5.0  # a driver that was stopped goes on after that
-PAUSE_SECONDS = (1.0, 8.0)  # between two blows, times the machine's slowness
+PAUSE_SECONDS = (1.0, 8.0)  # between two blows, times the slowness of the machine
+MOST_PATIENT = 2.0  # ... up to so much
 POLL_SECONDS = 0.25
-END_SECONDS = 900.0  # a wave that takes longer hangs
+GONE_SECONDS = 10.0  # processes of a dead driver that stay longer are left over
+ALONE_SECONDS = 40.0  # ... on a busy machine too: after a minute Ray's end by themselves
+END_SECONDS = 300.0  # a sweep that does not end within that after the last blow hangs
 
 
 @dataclass
@@ -69,6 +72,7 @@ class Blow:
     at: float
     others: frozenset[int]  # processes of the same kind at that time
     seconds: float | None = None
+    is_open: bool = True  # not noticed yet
 
 
 class Verdict(NamedTuple):
@@ -80,6 +84,7 @@ class Verdict(NamedTuple):
     failed: list[str]
     different: list[str]
     missing: list[str]
+    hung: list[str]
     starts: int
     left_over: list[str]
     seconds: float
@@ -87,7 +92,7 @@ class Verdict(NamedTuple):
     @property
     def holds(self) -> bool:
         """Whether every trial ended with the same weights and nothing was left behind."""
-        return self.same == self.trials and not self.left_over
+        return self.same == self.trials and not self.left_over and not self.hung
 
 
 @dataclass
@@ -101,6 +106,8 @@ class Chaos:
     blows: list[Blow] = field(default_factory=list)
     starts: int = 0
     left_over: list[str] = field(default_factory=list)
+    hung: list[str] = field(default_factory=list)
+    quiet_since: float = 0.0  # when a wave began, or the last blow
 
     @property
     def sessions(self) -> Path:
@@ -114,18 +121,23 @@ class Chaos:
         file.write_text(EXPERIMENT.format(rounds=ROUNDS, first=first, second=second))
         self.notify(f"wave {number + 1}: an undisturbed run in one process")
         expected = undisturbed(file, self.folder / f"alone-{number}")
-        runs, deadline = self.folder / f"runs-{number}", time.monotonic() + _end_seconds()
-        command = ["sweep", str(file), "--out", str(runs)]
+        runs = self.folder / f"runs-{number}"
+        command, self.quiet_since = ["sweep", str(file), "--out", str(runs)], time.monotonic()
         while not _has_ended(runs, len(expected)):
-            if time.monotonic() > deadline:
-                self.left_over.append(f"wave {number + 1} did not end")
+            if self._hangs():
+                self.hung.append(f"wave {number + 1}")
                 break
-            self._sweep(command, deadline)
+            self._sweep(command)
             if (runs / "experiment.json").exists():
                 command = ["resume", str(runs)]
         return expected, hashes(runs)
 
-    def _sweep(self, command: list[str], deadline: float) -> None:
+    def _hangs(self) -> bool:
+        """Say whether a sweep has had more than enough time since the last blow."""
+        limit = END_SECONDS * POLICY.pace().slowness
+        return time.monotonic() - self.quiet_since > limit
+
+    def _sweep(self, command: list[str]) -> None:
         """Start a driver and attack it until it ends."""
         self.starts += 1
         with (self.folder / "log.txt").open("a") as log:
@@ -137,16 +149,16 @@ class Chaos:
                 start_new_session=True,
             )
         try:
-            self._attack(driver, deadline)
+            self._attack(driver)
         finally:
             driver.kill()
             driver.wait()
             self._bury()
             self._look({})
 
-    def _attack(self, driver: "subprocess.Popen[bytes]", deadline: float) -> None:
+    def _attack(self, driver: "subprocess.Popen[bytes]") -> None:
         following = time.monotonic() + self._pause()
-        while driver.poll() is None and time.monotonic() < deadline:
+        while driver.poll() is None and not self._hangs():
             time.sleep(POLL_SECONDS)
             self._look(self._alive(driver.pid))
             if time.monotonic() > following and len(self.blows) < self.kills:
@@ -155,7 +167,7 @@ class Chaos:
 
     def _pause(self) -> float:
         """Return when to strike next: so that trials get somewhere in between, also when busy."""
-        return self.rng.uniform(*PAUSE_SECONDS) * POLICY.pace().slowness
+        return self.rng.uniform(*PAUSE_SECONDS) * min(POLICY.pace().slowness, MOST_PATIENT)
 
     def _alive(self, driver: int) -> dict[str, set[int]]:
         """Return the processes that may be attacked, by kind."""
@@ -177,32 +189,38 @@ class Chaos:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP if way == "stopped" else signal.SIGKILL)
             self.notify(f"{len(self.blows) + 1} of {self.kills}: {way} {kind} {pid}")
-            others = frozenset(alive[kind])
-            self.blows.append(Blow(kind, way, pid, time.monotonic(), others))
+            self.quiet_since = time.monotonic()
+            self.blows.append(Blow(kind, way, pid, self.quiet_since, frozenset(alive[kind])))
 
     def _look(self, alive: Mapping[str, set[int]]) -> None:
-        """Note which blows were noticed: the process is gone and, if it is needed, replaced."""
+        """Note which blows were noticed: the process is gone and replaced.
+
+        With a driver, that all its processes are gone; what was not replaced when it ended is open
+        no more: nobody needed it.
+        """
         now = time.monotonic()
-        for blow in (blow for blow in self.blows if blow.seconds is None):
-            same = alive.get(blow.kind, set())
-            if blow.kind == "driver" and blow.way == "stopped" and same:
-                if now - blow.at > STOPPED_SECONDS:
-                    os.kill(blow.pid, signal.SIGCONT)
-                    blow.seconds = now - blow.at
-            elif not alive or (blow.pid not in same and same - blow.others):
-                blow.seconds = now - blow.at
+        for blow in (blow for blow in self.blows if blow.is_open):
+            noticed = _is_noticed(blow, alive, now)
+            if noticed and blow.kind == "driver" and alive:
+                os.kill(blow.pid, signal.SIGCONT)
+            blow.is_open = bool(alive) and not noticed
+            blow.seconds = now - blow.at if noticed else None
 
     def _bury(self) -> None:
-        """Wait for the processes of a dead driver; what is left after ten seconds is told."""
-        deadline = time.monotonic() + 10.0 * POLICY.pace().slowness
+        """Wait for the processes of a dead driver; what is left then is told."""
+        deadline = time.monotonic() + min(GONE_SECONDS * POLICY.pace().slowness, ALONE_SECONDS)
         while (left := processes_of(self.sessions)) and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
         self.left_over += [f"{pid} {command[:60]}" for pid, command in left.items()]
         kill_all(self.sessions)
 
 
-def _end_seconds() -> float:
-    return END_SECONDS * POLICY.pace().slowness
+def _is_noticed(blow: Blow, alive: Mapping[str, set[int]], now: float) -> bool:
+    """Say whether a process is gone and replaced; a driver is gone with all that it started."""
+    if blow.kind == "driver":
+        return not alive or (blow.way == "stopped" and now - blow.at > STOPPED_SECONDS)
+    same = alive.get(blow.kind, set())
+    return blow.pid not in same and bool(same - blow.others)
 
 
 def chaos(kills: int, seed: int, notify: Callable[[str], None]) -> Verdict:
@@ -213,7 +231,7 @@ def chaos(kills: int, seed: int, notify: Callable[[str], None]) -> Verdict:
     expected: dict[str, str] = {}
     ends: dict[str, str] = {}
     number = 0
-    while len(state.blows) < kills and not state.left_over:
+    while len(state.blows) < kills and not state.hung:
         for known, more in zip((expected, ends), state.wave(number), strict=True):
             known |= more
         number += 1
@@ -238,6 +256,7 @@ def _verdict(
         failed=failed,
         missing=missing,
         different=[key for key in wrong if key not in (*failed, *missing)],
+        hung=state.hung,
         starts=state.starts,
         left_over=state.left_over,
         seconds=seconds,

@@ -1,8 +1,13 @@
 """A results folder as a sweep would leave it, made in seconds: for tests, pictures and measuring.
 
     python -m fedgps_ray.tools.fabricate runs/made-up --trials 1000 --running 4
+    python -m fedgps_ray.tools.fabricate runs/made-up --trials 10000 --rounds 5 --finished
 
-Its accuracies are drawn at random: the folder says so in its description.
+The second one makes a sweep that is over, all of it sealed, and its experiment file beside the
+folder: `fedgps-ray sweep runs/made-up.toml --out runs/made-up` finds nothing left to run. Its
+grid is whole, so the number of trials is rounded up to one that fills it.
+
+The accuracies are drawn at random: the folder says so in its description.
 """
 
 import argparse
@@ -17,7 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedgps_ray.identity import IDENTITY_VERSION, Label
-from fedgps_ray.results import schema
+from fedgps_ray.results import files, schema, tables
+from fedgps_ray.results.read import hashes
 from fedgps_ray.results.summary import summary
 from fedgps_ray.spec import TrialSpec, columns, method_name, trial_spec
 from fedgps_ray.sweep.board import planned, told
@@ -63,6 +69,74 @@ def fabricate(folder: Path, size: Size, seed: int = 0) -> State:
     _finish(state)
     state.save(folder)
     return state
+
+
+def fabricate_finished(folder: Path, size: Size, seed: int = 0) -> Path:
+    """Write a sweep that is over, every trial sealed, and return the path of its experiment file.
+
+    Nothing is flushed to disk, so 10,000 trials take a minute or two.
+    """
+    rng = random.Random(seed)
+    whole = -(-size.trials // (len(METHODS) * len(ALPHAS))) * len(METHODS) * len(ALPHAS)
+    size = size._replace(trials=whole, running=0, failed=0)
+    state = State(folder.name, whole, whole * size.rounds, finished=whole)
+    state.began, state.ended = time.time() - 3600, time.time()
+    cells = []
+    for spec, label in _grid(size):
+        made = _made(spec, label, schema.FINISHED, rng)
+        cells.append(_cell(made))
+        _write_sealed(folder / "trials" / spec.trial_id, made)
+        state.records[spec.trial_id] = told(planned(columns(spec), label), _info(made))
+    ended = [cell["trial_id"] for cell in cells]
+    about = {**_experiment(folder.name, cells), "finished": ended}
+    files.write_json(folder / "experiment.json", about)
+    state.save(folder)
+    return _experiment_file(folder.with_suffix(".toml"), size)
+
+
+def _write_sealed(place: Path, made: Made) -> None:
+    """Write a trial that has ended, with the hashes of its files."""
+    place.mkdir(parents=True, exist_ok=True)
+    own = columns(made.spec)
+    clients = [own | _client_row(number) for number in range(1, len(made.rows) + 1)]
+    shares = [own | {"client": n, "class": n, "count": 100} for n in range(made.spec.clients)]
+    for name, columns_, rows in (
+        ("rounds", schema.ROUNDS, [own | row for row in made.rows]),
+        ("clients", schema.CLIENTS, clients),
+        ("partition", schema.PARTITION, shares),
+    ):
+        tables.write(place / f"{name}.parquet", pa.Table.from_pylist(rows, schema=columns_))
+    info = {**_info(made), "partition_sha256": f"{made.spec.scenario:064x}"}
+    files.write_json(place / "trial.json", {**info, "files": hashes(place)}, durable=False)
+
+
+def _client_row(number: int) -> Row:
+    """Return the row of the one client that takes part in a round."""
+    return {
+        "round": number,
+        "client": number % 10,
+        "samples": 100,
+        "steps": 50,
+        "gradient_evaluations": 50,
+        "loss": 2.0 / number,
+        "update_norm": 1.0 / number,
+        "bytes_up": 1_000_000,
+        "bytes_down": 1_000_000,
+        "worker": "made up",
+        "work_seconds": 0.4,
+    }
+
+
+def _experiment_file(path: Path, size: Size) -> Path:
+    """Write the experiment file whose trials a finished folder holds."""
+    seeds = range(size.trials // (len(METHODS) * len(ALPHAS)))
+    path.write_text(
+        f'title = "A made-up sweep"\ndescription = "{WHAT}"\n\n'
+        f"[base]\nrounds = {size.rounds}\n\n"
+        f"[grid]\nseed = {list(seeds)}\n"
+        f"partition.alpha = {list(ALPHAS)}\nmethod = {json.dumps(METHODS)}\n"
+    )
+    return path
 
 
 def _grid(size: Size) -> Iterator[tuple[TrialSpec, Label]]:
@@ -203,8 +277,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     for name, value in Size()._asdict().items():
         parser.add_argument(f"--{name}", type=int, default=value)
+    what = "a sweep that is over, all of it sealed, with its experiment file"
+    parser.add_argument("--finished", action="store_true", help=what)
     chosen = vars(parser.parse_args())
-    fabricate(chosen.pop("folder"), Size(**chosen))
+    make = fabricate_finished if chosen.pop("finished") else fabricate
+    make(chosen.pop("folder"), Size(**chosen))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from fedgps_ray import seeds
 from fedgps_ray.data.datasets import Dataset
 from fedgps_ray.data.partition import class_counts
 from fedgps_ray.data.surrogate import Labelled
-from fedgps_ray.rounds.worker import Setup
+from fedgps_ray.rounds.setup import Setup
 from fedgps_ray.spec import TrialSpec
 
 

@@ -3,7 +3,8 @@
 from fedgps_ray import seeds
 from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.methods.base import Turn
-from fedgps_ray.rounds.worker import Job, Worker, prepare
+from fedgps_ray.rounds.setup import prepare
+from fedgps_ray.rounds.worker import Job, Worker
 from fedgps_ray.spec import TrialSpec, trial_spec
 from fedgps_ray.tensors import sha256
 

@@ -21,7 +21,8 @@ from fedgps_ray.methods.fedgps import FedGPS
 from fedgps_ray.results import files
 from fedgps_ray.results.read import read_trial, trial_folders
 from fedgps_ray.results.schema import ENDED
-from fedgps_ray.rounds.worker import Setup, Worker, prepare
+from fedgps_ray.rounds.setup import Setup, prepare
+from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import TrialSpec, execution_spec, trial_spec
 from fedgps_ray.tensors import Params
 

@@ -169,15 +169,16 @@ class Network:
             return part(x).to(self.weights.dtype)
 
     @contextmanager
-    def drawing(self, rng: np.random.Generator) -> Iterator[None]:
+    def drawing(self, stream: Callable[[], np.random.Generator]) -> Iterator[None]:
         """Let layers that draw, such as dropout, draw from a stream.
 
         Built-in models have none; in others nobody can tell, so the generators are always seeded.
+        stream: makes the stream, if it is needed.
         """
         if not isinstance(self.model, Adapted):
             yield
             return
-        with seeded(int(rng.integers(2**63)), self.weights.device):
+        with seeded(int(stream().integers(2**63)), self.weights.device):
             yield
 
 

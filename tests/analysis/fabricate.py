@@ -121,7 +121,7 @@ def make_sweep(folder, trials=24, **values):
         trial = make_trial(
             folder, CEILINGS[method], method=method, scenario=scenario, seed=seed, **values
         )
-        cells.append(columns(trial.spec))
+        cells.append({**columns(trial.spec), "spec": trial.spec.model_dump(mode="json")})
     content = {"name": "made-up", "title": "Made up", "file": "made-up.toml", "cells": cells}
     (folder / "experiment.json").write_text(json.dumps(content))
     return folder

@@ -229,7 +229,8 @@ def test_an_unfinished_sweep_says_what_is_missing_and_how_to_go_on(tmp_path, tri
     trial_maker(tmp_path, method="fedavg", rounds=4)
     trial_maker(tmp_path, method="fedgps", rounds=4, status="running", rounds_done=2)
     methods = ("fedavg", "fedgps", "vhl")
-    planned = [columns(trial_spec(method=method, rounds=4)) for method in methods]
+    specs = [trial_spec(method=method, rounds=4) for method in methods]
+    planned = [{**columns(spec), "spec": spec.model_dump(mode="json")} for spec in specs]
     content = {"cells": planned, "file": "experiments/mine.toml"}
     (tmp_path / "experiment.json").write_text(json.dumps(content))
     told = words(build(tmp_path))
@@ -247,7 +248,7 @@ def test_a_damaged_file_is_named_and_the_rest_reported(tmp_path, folder_maker):
     damaged.write_bytes(b"nothing")
     assert f"{damaged} is damaged" in words(build(tmp_path))
     (tmp_path / "experiment.json").write_text("{")
-    with pytest.raises(UserError, match=r"experiment.json is damaged .* run its sweep again"):
+    with pytest.raises(UserError, match=r"experiment.json is damaged .*; start the sweep again"):
         build(tmp_path)
 
 
@@ -479,3 +480,15 @@ def test_when_a_folder_has_ended(tmp_path, files, expected):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content))
     assert has_ended(tmp_path) is expected
+
+
+def test_the_page_of_many_trials_holds_only_the_start_of_the_script(
+    tmp_path, fabricate, monkeypatch
+):
+    monkeypatch.setattr(again, "MOST_SHOWN", 2)
+    folder = fabricate.make_sweep(tmp_path / "results", 3, rounds=2)
+    path = report.write([folder], tmp_path / "out")
+    page, script = path.read_text(), (path.parent / "commands.sh").read_text()
+    assert script.count("fedgps-ray run") == 3
+    assert page.count("fedgps-ray run") == 2
+    assert "3 trials; here the first 2" in page

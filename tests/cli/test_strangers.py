@@ -17,6 +17,7 @@ from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import load
 from fedgps_ray.experiment.tables import parse_setting
 from fedgps_ray.results import files, schema
+from fedgps_ray.results.named import known_files
 from fedgps_ray.results.read import hashes, read_rows
 from fedgps_ray.results.tables import write
 from fedgps_ray.rounds.trial import run_trial
@@ -131,9 +132,9 @@ def test_logs_that_leave_the_folder_are_not_taken_over(interrupted, fedgps, monk
 def test_files_are_looked_for_only_where_there_are_some(tmp_path):
     (tmp_path / "own.npz").touch()
     told = {"a" * 64: str(tmp_path / "own.npz"), "b" * 64: "/dev/zero", "../x": "/etc/passwd"}
-    assert resuming.known_files(told) == {"a" * 64: str(tmp_path / "own.npz")}
+    assert known_files(told) == {"a" * 64: str(tmp_path / "own.npz")}
     with pytest.raises(UserError, match="must be a table"):
-        resuming.known_files(["/etc/passwd"])
+        known_files(["/etc/passwd"])
 
 
 # --- what reaches the terminal --------------------------------------------------------------------

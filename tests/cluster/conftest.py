@@ -21,8 +21,9 @@ from fedgps_ray.cluster.policy import POLICY, RetryPolicy
 from fedgps_ray.cluster.pool import RayPool
 from fedgps_ray.methods import METHODS
 from fedgps_ray.results.read import read_trial
+from fedgps_ray.rounds.setup import prepare
 from fedgps_ray.rounds.trial import claimed, run_trial, run_with_pool
-from fedgps_ray.rounds.worker import Worker, prepare
+from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 
 HERE = Path(__file__).parent

@@ -12,7 +12,8 @@ from fedgps_ray.cluster.parcels import EvaluationJob, Parcel, Slot, open_parcel,
 from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.errors import ClientFailed
 from fedgps_ray.methods.base import Turn
-from fedgps_ray.rounds.worker import Job, Worker, prepare
+from fedgps_ray.rounds.setup import prepare
+from fedgps_ray.rounds.worker import Job, Worker
 
 
 @pytest.fixture

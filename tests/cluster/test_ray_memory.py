@@ -14,7 +14,8 @@ from fedgps_ray.cluster.pool import RayPool
 from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.rounds.loop import Snapshot, run
 from fedgps_ray.rounds.selection import schedule
-from fedgps_ray.rounds.worker import Worker, prepare
+from fedgps_ray.rounds.setup import prepare
+from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

@@ -18,7 +18,8 @@ from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.errors import UserError
 from fedgps_ray.methods.fedgps import Message
 from fedgps_ray.results.store import TrialStore
-from fedgps_ray.rounds.worker import Asked, moved_to, prepare
+from fedgps_ray.rounds.setup import prepare
+from fedgps_ray.rounds.worker import Asked, moved_to
 from fedgps_ray.spec import ExecutionSpec
 from fedgps_ray.tensors import Params
 

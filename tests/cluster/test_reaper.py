@@ -41,6 +41,30 @@ def test_processes_are_known_by_their_output_and_by_what_ray_was_told(start, tmp
     assert set(reaper.processes_of(session)) == {mine.pid, told.pid}
 
 
+def test_agents_are_known_by_any_file_they_have_there(tmp_path):
+    """They write to pipes, and nothing on their command line says to which session they belong."""
+    session = tmp_path / "session"
+    session.mkdir()
+    with (session / "agent.log").open("w") as log:
+        kept, common = {"pass_fds": [log.fileno()]}, {"executable": sys.executable}
+        agent, other = (
+            subprocess.Popen([name, *SLEEP[1:]], stdout=subprocess.DEVNULL, **kept, **common)
+            for name in ("ray::DashboardAgent", "editor")
+        )
+    try:
+        assert set(reaper.processes_of(session)) == {agent.pid}
+    finally:
+        for process in (agent, other):
+            process.kill()
+            process.wait()
+
+
+def test_who_looks_at_the_logs_is_no_process_of_ray(start, tmp_path):
+    session = tmp_path / "ray" / "session"
+    start(tmp_path, "tail", "-f", str(session / "logs" / "raylet.out"))
+    assert reaper.processes_of(session) == {}
+
+
 def test_all_are_killed_also_those_that_are_stopped(start, tmp_path):
     victims = [start(tmp_path / "session") for _ in range(2)]
     other = start(tmp_path / "other")

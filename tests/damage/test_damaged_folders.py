@@ -1,8 +1,10 @@
 """Damaged folders: every command that reads one says the same as before, or tells the damage.
 
-FEDGPS_DAMAGE_CASES sets how many are tried: FEDGPS_DAMAGE_CASES=10000 pytest tests/damage
+FEDGPS_DAMAGE_CASES sets how many are tried: FEDGPS_DAMAGE_CASES=10000 pytest tests/damage.
+FEDGPS_DAMAGE_FIRST sets with which seed to begin, FEDGPS_DAMAGE_ASKED how many commands read each.
 """
 
+import functools
 import json
 import os
 import shutil
@@ -27,7 +29,8 @@ from tests.damage.harm import harm
 
 CASES = int(os.environ.get("FEDGPS_DAMAGE_CASES", "300"))
 CHUNK = 50
-ASKED = 2 if CASES <= 300 else 10  # commands per folder, in turn
+FIRST = int(os.environ.get("FEDGPS_DAMAGE_FIRST", "0"))
+ASKED = int(os.environ.get("FEDGPS_DAMAGE_ASKED", "2"))  # commands per folder, in turn
 TINY = {
     "dataset": {"name": "synthetic", "image_size": 8, "train_size": 40, "test_size": 20},
     "model": "mlp",
@@ -67,6 +70,21 @@ def pristine(tmp_path_factory):
     )
     State("tiny", 3, 8, finished=2, rounds_before=6, began=1.0, ended=2.0).save(folder)
     return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_a_hurry():
+    """Leave out what costs time and has nothing to do with damage."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        patch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
+        yield
+
+
+@pytest.fixture(scope="module")
+def said_before():
+    """Remember what each command says about the pristine folder."""
+    return {}
 
 
 # --- the commands --------------------------------------------------------------------------------
@@ -155,13 +173,16 @@ COMMANDS = {
 
 
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("first", range(0, CASES, CHUNK))
-def test_a_damaged_folder_is_told_or_read_the_same(first, pristine, tmp_path, capsys, monkeypatch):
-    tools = tmp_path, capsys, monkeypatch
-    before = {name: answer(ask, pristine, *tools) for name, ask in COMMANDS.items()}
+@pytest.mark.parametrize("first", range(FIRST, FIRST + CASES, CHUNK))
+def test_a_damaged_folder_is_told_or_read_the_same(
+    first, pristine, said_before, tmp_path, capsys, monkeypatch
+):
+    tools, before = (tmp_path, capsys, monkeypatch), said_before
+    if not before:
+        before |= {name: answer(ask, pristine, *tools) for name, ask in COMMANDS.items()}
     assert [name for name, each in before.items() if each.told] == []
     counts = Counter()
-    for seed in range(first, min(first + CHUNK, CASES)):
+    for seed in range(first, min(first + CHUNK, FIRST + CASES)):
         damaged = shutil.copytree(pristine, tmp_path / "damaged" / "sweep")
         what = harm(damaged, seed)
         for name, ask in asked(seed):

@@ -13,13 +13,16 @@ from fedgps_ray.cluster.actors import _Call
 from fedgps_ray.cluster.parcels import WORTH_LENDING, open_parcel, wrap
 from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.methods import METHODS
+from fedgps_ray.methods.averages import averaged
 from fedgps_ray.methods.base import Turn
 from fedgps_ray.methods.ccvr import Query, class_moments
 from fedgps_ray.methods.fedgps import Prototypes, feature_distance
 from fedgps_ray.models import MODELS
+from fedgps_ray.rounds.collect import collected, take_out
 from fedgps_ray.rounds.pool import InProcess
+from fedgps_ray.rounds.setup import prepare
 from fedgps_ray.rounds.trial import claimed, run_with_pool
-from fedgps_ray.rounds.worker import Asked, Job, Worker, prepare
+from fedgps_ray.rounds.worker import Asked, Job, Worker
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 from tests.gpu.pretend import DEVICE, OnDevice, counted, pretend
 
@@ -158,18 +161,20 @@ def played(method, batch_size=8, device=DEVICE):
     """Return the traffic of each client's work in the second round of two, and their steps."""
     spec = tiny_spec(ALL[method], batch_size=batch_size, sampling_rate=1.0, partition="iid")
     worker = worker_of(spec, device)
-    pool, kept, seen, steps = InProcess(worker), {}, [], []
+    shares = averaged(spec.method, worker.clients)
+    kept, seen, steps = {}, [], []
     state = spec.method.init(worker.initial(), worker.cohort())
     for t in range(2):
-        replies, messages = [], spec.method.send(state, turn_of(worker, t))
-        for client, message in zip(worker.clients, messages, strict=True):
+        jobs, replies, sums = [], [], {}
+        for place, message in enumerate(spec.method.send(state, turn_of(worker, t))):
+            own = {field: each[place] for field, each in shares.items()}
+            jobs.append(Job(place, t, message, *kept.get(place, (None, None)), own))
             with counted() as traffic:
-                job = Job(client.id, t, message, *kept.get(client.id, (None, None)))
-                replies += pool.start([job])()
+                replies.append(take_out(worker.work(jobs[-1]), own, sums))
             seen.append(traffic)
             steps.append(replies[-1].steps)
         kept = {r.client.id: (r.memory, r.velocity) for r in replies}
-        state = spec.method.merge(state, replies)
+        state = spec.method.merge(state, collected(jobs, replies, sums))
     return seen[len(worker.clients) :], steps[len(worker.clients) :]
 
 

@@ -8,10 +8,11 @@ import torch
 from fedgps_ray.cluster import actors, dispatch
 from fedgps_ray.cluster.dispatch import Dispatcher, Shared, Unit
 from fedgps_ray.cluster.policy import POLICY
-from fedgps_ray.errors import ClientFailed, GpuFull
+from fedgps_ray.errors import ClientFailed, GpuFull, UserError
 from fedgps_ray.rounds.guard import _Guarded
-from fedgps_ray.rounds.worker import Job
-from fedgps_ray.spec import trial_spec
+from fedgps_ray.rounds.trial import run_trial
+from fedgps_ray.rounds.worker import Job, Worker
+from fedgps_ray.spec import ExecutionSpec, trial_spec
 
 
 class Handle:
@@ -130,3 +131,13 @@ def test_it_is_no_fault_of_a_method_from_outside():
     method = _Guarded(types.SimpleNamespace(work=work), "mine.py:Mine")
     with pytest.raises(torch.OutOfMemoryError):
         method.work(None, None, None)
+
+
+def test_a_full_gpu_without_ray_is_told_with_what_to_change(monkeypatch, tmp_path):
+    def full(self, job):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nmore")
+
+    monkeypatch.setattr(Worker, "work", full)
+    spec = trial_spec(dataset="digits", model="mlp", rounds=1, batch_size=16)
+    with pytest.raises(UserError, match=r"a batch has 16 .* \(CUDA out of memory\. Tried .*GiB\)"):
+        list(run_trial(spec, ExecutionSpec(out=tmp_path, actors=0)))

@@ -9,8 +9,9 @@ from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.methods import METHODS
 from fedgps_ray.rounds.loop import Snapshot, run
 from fedgps_ray.rounds.pool import InProcess
+from fedgps_ray.rounds.setup import prepare
 from fedgps_ray.rounds.trial import claimed, run_with_pool
-from fedgps_ray.rounds.worker import Worker, prepare
+from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 from fedgps_ray.tensors import Piece, logical, pieces, sha256, views
 

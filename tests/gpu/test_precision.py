@@ -13,8 +13,9 @@ from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.errors import UserError
 from fedgps_ray.methods import METHODS
 from fedgps_ray.models import MODELS
+from fedgps_ray.rounds.setup import prepare
 from fedgps_ray.rounds.trial import run_trial
-from fedgps_ray.rounds.worker import Worker, prepare
+from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 from fedgps_ray.training import arithmetic
 

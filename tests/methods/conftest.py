@@ -9,7 +9,8 @@ from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.methods.base import Cohort, Reply
 from fedgps_ray.rounds.loop import Snapshot, run
 from fedgps_ray.rounds.pool import InProcess
-from fedgps_ray.rounds.worker import Worker, prepare
+from fedgps_ray.rounds.setup import prepare
+from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import trial_spec
 from fedgps_ray.tensors import Params, Update
 from fedgps_ray.training.local import Client, Local, Sgd

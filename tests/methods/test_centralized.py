@@ -4,7 +4,8 @@ import torch.nn.functional as F
 from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.methods.centralized import Centralized
 from fedgps_ray.models import build, initialise
-from fedgps_ray.rounds.worker import Worker, prepare
+from fedgps_ray.rounds.setup import prepare
+from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.seeds import stream
 from fedgps_ray.spec import trial_spec
 

@@ -11,7 +11,8 @@ from fedgps_ray.models import build
 from fedgps_ray.rounds import checkpoint
 from fedgps_ray.rounds.loop import Snapshot
 from fedgps_ray.rounds.selection import schedule
-from fedgps_ray.rounds.worker import Job, Worker, prepare
+from fedgps_ray.rounds.setup import prepare
+from fedgps_ray.rounds.worker import Job, Worker
 from fedgps_ray.spec import trial_spec
 from fedgps_ray.tensors import Params, sha256, views
 from fedgps_ray.training.local import Client

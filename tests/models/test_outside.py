@@ -363,7 +363,7 @@ def test_dropout_follows_from_the_stream_alone(name):
     network, x = bound(kind, **DROPPING[name]), kind.inputs(6)
 
     def twice(seed):
-        with network.drawing(stream(seed)):
+        with network.drawing(lambda: stream(seed)):
             return torch.cat([network(x), network(x)])
 
     one, state = twice(1), torch.get_rng_state()
@@ -380,7 +380,7 @@ def test_dropout_follows_from_the_stream_alone(name):
 def test_built_in_models_draw_nothing_so_nothing_is_seeded():
     network = Network(build("mlp", (1, 8, 8), OUTPUTS), CPU, torch.float32)
     state = torch.get_rng_state()
-    with network.drawing(stream()):
+    with network.drawing(lambda: pytest.fail("a stream was made")):
         assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -401,7 +401,7 @@ def test_torchvision_networks_are_found_by_reference_and_learn(name, head, featu
     network.model.eval()
     assert torch.equal(network.head(network.features(x)), network(x))
     network.model.train()
-    with network.drawing(stream()):
+    with network.drawing(stream):
         torch.autograd.backward(F.cross_entropy(network(x), labels(3)))
         network(x[:1])
     assert network.grads.isfinite().all()

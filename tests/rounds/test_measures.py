@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedgps_ray.methods.base import Reply
-from fedgps_ray.rounds.measures import client_accuracies, scores, update_diversity
+from fedgps_ray.rounds.measures import client_accuracies, label_counts, scores, update_diversity
 from fedgps_ray.tensors import Params, Update, norm
 from fedgps_ray.training.evaluate import Score
 from fedgps_ray.training.local import Client
@@ -44,19 +44,21 @@ CLIENTS = [Client(0, (3, 1, 0)), Client(1, (0, 0, 5)), Client(2, (1, 1, 2)), Cli
 
 def test_a_client_is_tested_with_its_own_shares_of_the_classes():
     # .75 * 1 + .25 * .5 ; .2 ; .25 * 1 + .25 * .5 + .5 * .2 ; .5
-    assert client_accuracies((1.0, 0.5, 0.2), CLIENTS).tolist() == pytest.approx(
+    assert client_accuracies((1.0, 0.5, 0.2), label_counts(CLIENTS)).tolist() == pytest.approx(
         [0.875, 0.2, 0.475, 0.5]
     )
 
 
 def test_classes_without_test_examples_are_left_out():
     # client 0 has only class 0 left, client 1 nothing, client 2 a third of class 0 and two of 2
-    assert client_accuracies((1.0, None, 0.4), CLIENTS).tolist() == pytest.approx([1.0, 0.4, 0.6])
+    assert client_accuracies((1.0, None, 0.4), label_counts(CLIENTS)).tolist() == pytest.approx(
+        [1.0, 0.4, 0.6]
+    )
 
 
 def test_columns_of_a_test():
     # sorted .2 .475 .5 .875: the tenth percentile is .2 + .3 * .275, the median .4875
-    told = scores(Score(0.6, 1.5, (1.0, 0.5, 0.2)), CLIENTS)
+    told = scores(Score(0.6, 1.5, (1.0, 0.5, 0.2)), label_counts(CLIENTS))
     assert told == {
         "accuracy": 0.6,
         "loss": 1.5,
@@ -68,10 +70,10 @@ def test_columns_of_a_test():
 
 
 def test_columns_are_empty_without_a_test():
-    assert set(scores(None, CLIENTS).values()) == {None}
+    assert set(scores(None, label_counts(CLIENTS)).values()) == {None}
 
 
 def test_client_columns_are_empty_where_no_class_is_known():
-    told = scores(Score(0.0, math.inf, (None, None, None)), CLIENTS)
+    told = scores(Score(0.0, math.inf, (None, None, None)), label_counts(CLIENTS))
     assert told["worst_client_accuracy"] is None
     assert told["class_accuracy"] == [None, None, None]

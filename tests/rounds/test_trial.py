@@ -15,15 +15,16 @@ import torch
 from safetensors.torch import load_file
 
 from fedgps_ray.data.datasets import NO_SOURCE
-from fedgps_ray.errors import Lost, Stopped, UserError
+from fedgps_ray.errors import CannotWrite, Lost, Stopped, UserError
 from fedgps_ray.methods import FedAvg
 from fedgps_ray.results import files
 from fedgps_ray.results.read import read_trial
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.rounds import trial as trial_module
 from fedgps_ray.rounds.pool import InProcess
+from fedgps_ray.rounds.setup import prepare
 from fedgps_ray.rounds.trial import claimed, run_trial, run_with_pool
-from fedgps_ray.rounds.worker import Worker, prepare
+from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, trial_spec
 from fedgps_ray.tensors import sha256, views
 
@@ -456,13 +457,13 @@ def test_a_folder_of_another_spec_is_not_touched(tmp_path):
     assert {p.name: p.read_bytes() for p in path.parent.iterdir() if p.is_file()} == before
 
 
-def test_full_disk_ends_the_trial_and_names_the_path(tmp_path, monkeypatch):
+def test_full_disk_interrupts_the_trial_and_names_the_path(tmp_path, monkeypatch):
     spec = spec_of("fedavg")
     write, full = files.write, []
 
     def no_space(path, fill, durable=True):
         if full and path.suffix == ".safetensors":
-            raise UserError(f"cannot write {path}: No space left on device")
+            raise CannotWrite(f"cannot write {path}: No space left on device")
         write(path, fill)
 
     monkeypatch.setattr(files, "write", no_space)
@@ -473,8 +474,7 @@ def test_full_disk_ends_the_trial_and_names_the_path(tmp_path, monkeypatch):
         list(trial)
     folder = TrialStore(tmp_path, spec).folder
     info = read_trial(folder)
-    assert info["status"] == "failed"
-    assert "No space left" in info["error"]
+    assert info["status"] == "interrupted", "plain resume continues it"
     assert len(pd.read_parquet(folder / "rounds.parquet")) >= len(rows)
     full.clear()
     again = list(run_trial(spec, ExecutionSpec(out=tmp_path, actors=0)))

@@ -10,7 +10,8 @@ import torch
 from fedgps_ray.data.datasets import NO_SOURCE, Source, npz_spec
 from fedgps_ray.methods.base import Turn
 from fedgps_ray.methods.fedgps import Memory
-from fedgps_ray.rounds.worker import Asked, Job, Worker, clients_of, moved_to, prepare
+from fedgps_ray.rounds.setup import clients_of, prepare
+from fedgps_ray.rounds.worker import Asked, Job, Worker, moved_to
 from fedgps_ray.spec import trial_spec
 from fedgps_ray.tensors import Params, leaves, views
 

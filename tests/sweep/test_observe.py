@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from fedgps_ray.results import files
+from fedgps_ray.results import files, index
 from fedgps_ray.sweep import observe
 from fedgps_ray.sweep.observe import Observer, standing
 from fedgps_ray.tools.fabricate import Size, fabricate
@@ -29,13 +29,14 @@ def singles(folder):
 
 def reads(monkeypatch):
     """Note each trial.json that is read."""
-    seen, read = [], observe.read_trial
+    seen, read = [], index.read_trial
 
     def noting(trial):
         seen.append(trial.name)
         return read(trial)
 
-    monkeypatch.setattr(observe, "read_trial", noting)
+    monkeypatch.setattr(index, "read_trial", noting)
+    monkeypatch.setattr(index, "SETTLED", -1.0)  # the files of a test are new
     return seen
 
 

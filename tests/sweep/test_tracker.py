@@ -103,3 +103,17 @@ def test_closed_state_is_on_disk(tracker):
     saved = json.loads((tracker.ledger.folder / "live.json").read_text())
     assert saved["ended"] is not None
     assert len(saved["records"]) == 3
+
+
+def test_a_lost_trial_is_tried_again_and_one_that_cannot_be_written_is_left_to_resume(tracker):
+    _, lost, stuck = ids(tracker)
+    for trial_id in (lost, stuck):
+        tracker.begun(trial_id)
+    tracker.moved(lost, {"lost": "its node is gone"})
+    tracker.moved(stuck, {"stuck": "cannot write x: No space left on device"})
+    assert tracker.lost == {lost}
+    assert set(tracker.state.losses) == {lost, stuck}
+    assert tracker.state.failed == 0
+    assert any("was interrupted: cannot write x" in text for text in tracker.said)
+    tracker.begun(lost)
+    assert set(tracker.state.losses) == {stuck}

@@ -15,7 +15,8 @@ from fedgps_ray.methods.fedlesam import FedLESAM
 from fedgps_ray.methods.nucfl import NUCFL
 from fedgps_ray.rounds.loop import Snapshot, run
 from fedgps_ray.rounds.pool import InProcess
-from fedgps_ray.rounds.worker import Worker, prepare
+from fedgps_ray.rounds.setup import prepare
+from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import trial_spec
 from fedgps_ray.tools import cost
 from fedgps_ray.tools.cost.estimate import FORWARD_SHARE

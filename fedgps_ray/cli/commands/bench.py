@@ -14,14 +14,14 @@ from fedgps_ray.tools.bench import measure
 def bench(options: Bench) -> None:
     """Measure the workloads that are named, or all."""
     known = [*measure.WORKLOADS, *measure.EXTRAS]
-    wanted = options.workloads or known
+    wanted = options.workloads or (list(measure.COMMAND_ROUNDS) if options.only_command else known)
     for name in wanted:
         if name not in known:
             raise unknown("workload", name, known)
-    races = [name for name in wanted if name in measure.WORKLOADS]
+    runs = [name for name in wanted if name in measure.COMMAND_ROUNDS]
+    raced = [] if options.only_command else [name for name in wanted if name in measure.WORKLOADS]
     with err.status("starting Ray") as status:
-        results = list(measure.measure(races, options.repeats, status.update)) if races else []
-        runs = [name for name in races if name in measure.COMMAND_ROUNDS]
+        results = list(measure.measure(raced, options.repeats, status.update)) if raced else []
         results += measure.measure_command(runs, options.repeats, status.update)
         share = measure.training_share(status.update) if "skew" in wanted else None
         start, floor = measure.start_up(status.update) if "start" in wanted else (None, None)

@@ -26,14 +26,15 @@ def chaos(options: Chaos) -> None:
 
 
 def _table(blows: list[tool.Blow]) -> Table:
-    groups: dict[tuple[str, str], list[float]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[tool.Blow]] = defaultdict(list)
     for blow in blows:
-        if blow.seconds is not None:
-            groups[blow.kind, blow.way].append(blow.seconds)
-    table = Table("process", "how", "times", "noticed after: median", "longest")
-    for (kind, way), seconds in sorted(groups.items()):
-        middle = sorted(seconds)[len(seconds) // 2]
-        table.add_row(kind, way, str(len(seconds)), f"{middle:.1f} s", f"{max(seconds):.1f} s")
+        groups[blow.kind, blow.way].append(blow)
+    table = Table("process", "how", "times", "replaced", "after (median)", "longest")
+    for (kind, way), same in sorted(groups.items()):
+        seconds = sorted(blow.seconds for blow in same if blow.seconds is not None)
+        times = [seconds[len(seconds) // 2], seconds[-1]] if seconds else []
+        told = [f"{number:.1f} s" for number in times] or ["-", "-"]
+        table.add_row(kind, way, str(len(same)), str(len(seconds)), *told)
     return table
 
 
@@ -43,7 +44,7 @@ def _words(verdict: tool.Verdict) -> str:
         f" {verdict.starts} times: {verdict.same} of {verdict.trials} trials have the weights of an"
         " undisturbed run"
     ]
-    for name in ("failed", "different", "missing", "left_over"):
+    for name in ("failed", "different", "missing", "hung", "left_over"):
         if listed := getattr(verdict, name):
             lines.append(f"{name.replace('_', ' ')}: {', '.join(listed)}")
     return "\n".join([*lines, "nothing was lost" if verdict.holds else "this must not happen"])

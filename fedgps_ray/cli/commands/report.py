@@ -4,17 +4,20 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 from rich.markup import escape
 from rich.status import Status
 
 from fedgps_ray.analysis import formats, load, metrics, tables
-from fedgps_ray.analysis.report import write, write_following, write_published
+from fedgps_ray.analysis.report import write_following, write_published, write_with_runs
 from fedgps_ray.analysis.report.verdict import judge
 from fedgps_ray.analysis.text import one_line
-from fedgps_ray.cli.app import err, out, writing
+from fedgps_ray.cli.app import err, out, say, writing
 from fedgps_ray.cli.declared import Report
 from fedgps_ray.loading import load as load_code
 from fedgps_ray.results.folders import has_results, no_results
+
+MOST_LINES = 10  # about trials that were left out
 
 
 def report(options: Report) -> None:
@@ -31,24 +34,30 @@ def report(options: Report) -> None:
         if options.theory:
             _measure_theory(folders, status)
         make = _follow if options.follow else _write
-        written = writing(where, lambda: make(folders, where, options, status))
+        written, runs = writing(where, lambda: make(folders, where, options, status))
     if options.as_json:
-        rows = json.loads(load.trials(*folders).to_json(orient="records"))
-        print(json.dumps({"report": str(written), "trials": rows}))
+        frame = load.trials(*folders)
+        rows = json.loads(frame.to_json(orient="records"))
+        print(json.dumps({"report": str(written), "trials": rows, **frame.attrs}))
         return
-    _show(folders)
+    _show(runs)
+    _tell_gaps(runs)
     out.print(escape(f"report: {written}"), soft_wrap=True)
 
 
-def _write(folders: list[Path], where: Path, options: Report, status: Status) -> Path:
+def _write(
+    folders: list[Path], where: Path, options: Report, status: Status
+) -> tuple[Path, pd.DataFrame]:
     against = options.against == "paper"
-    tell = _teller(status)
-    return write(folders, where, against=against, theory=options.theory, tell=tell)
+    return write_with_runs(folders, where, against, options.theory, _teller(status))
 
 
-def _follow(folders: list[Path], where: Path, options: Report, status: Status) -> Path:
+def _follow(
+    folders: list[Path], where: Path, options: Report, status: Status
+) -> tuple[Path, pd.DataFrame]:
     out.print(escape(f"open in a browser: {where / 'report.html'}"), soft_wrap=True)
-    return write_following(folders, where, options.against == "paper", _teller(status))
+    written = write_following(folders, where, options.against == "paper", _teller(status))
+    return written, metrics.runs(load.trials(*folders), load.rounds(*folders))
 
 
 def _teller(status: Status) -> Callable[[str], None]:
@@ -67,10 +76,21 @@ def _publish(where: Path, as_json: bool) -> None:
     print(json.dumps({"report": str(written)}) if as_json else f"report: {written}")
 
 
-def _show(folders: list[Path]) -> None:
+def _show(runs: pd.DataFrame) -> None:
     """Show the comparison of each setting, and the verdict, in the terminal."""
-    runs = metrics.runs(load.trials(*folders), load.rounds(*folders))
     for _, part in metrics.settings(runs):
         out.print(formats.to_rich(tables.overview(part)))
     for line in judge(runs):
         out.print(escape(one_line(line)), soft_wrap=True)
+
+
+def _tell_gaps(runs: pd.DataFrame) -> None:
+    """Say what was left out because it is damaged, and whose changes could not be noticed."""
+    problems, not_sealed = list(dict.fromkeys(runs.attrs["problems"])), runs.attrs["not_sealed"]
+    for problem in problems[:MOST_LINES]:
+        say(f"left out: {one_line(problem)}")
+    if len(problems) > MOST_LINES:
+        say(f"left out: {len(problems) - MOST_LINES} more, see the report")
+    if not_sealed:
+        some = ", ".join(not_sealed[:MOST_LINES]) + (", ..." if not_sealed[MOST_LINES:] else "")
+        say(f"not sealed, so changes to their files cannot be noticed: {len(not_sealed)} ({some})")

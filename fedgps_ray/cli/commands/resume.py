@@ -16,8 +16,8 @@ from fedgps_ray.identity import ID, Table
 from fedgps_ray.loading import load
 from fedgps_ray.results.code import admit
 from fedgps_ray.results.folders import no_results
+from fedgps_ray.results.named import known_files, named_files
 from fedgps_ray.results.read import (
-    HASH,
     check,
     headless,
     is_sealed,
@@ -72,7 +72,7 @@ def admit_code(settings: Table, folders: list[Path], told: object, trust: bool) 
 
     told: how the trial ran, according to its folder.
     """
-    where = _named_files(told.get("files", {}) if isinstance(told, dict) else {})
+    where = named_files(told.get("files", {}) if isinstance(told, dict) else {})
     for line in admit(settings, folders, where, trust):
         if line not in _TOLD:
             say(line)
@@ -88,23 +88,6 @@ def _execution(told: Table, options: Resume, out: Path) -> ExecutionSpec:
         say(line)
     use_token(options.address)
     return execution_spec(**{**harmless, "files": files, **options.wanted, "out": out})
-
-
-def known_files(told: object) -> dict[str, str]:
-    """Return where files may be that the settings name by their content, which is checked."""
-    return {key: path for key, path in _named_files(told).items() if _may_be_read(Path(path))}
-
-
-def _may_be_read(path: Path) -> bool:
-    """Say whether a path is no device or pipe; where there is nothing, whoever reads it says so."""
-    return path.is_file() or path.is_dir() or not path.exists()
-
-
-def _named_files(told: object) -> dict[str, str]:
-    """Return the paths that a folder has for hashes of content."""
-    if not isinstance(told, dict):
-        raise UserError(f"execution.files: must be a table, got {told!r}")
-    return {key: str(path) for key, path in told.items() if HASH.fullmatch(key)}
 
 
 def _logs(told: Table) -> list[str]:

@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedgps_ray.cli.app import out
+from fedgps_ray.cli.app import err, out
 from fedgps_ray.cli.declared import Status
 from fedgps_ray.cli.standings import show_accuracies
 from fedgps_ray.results.folders import below, has_results, no_results
@@ -21,7 +21,8 @@ def status(options: Status) -> None:
     if not has_results(options.folder):
         _show_parent(options)
         return
-    report = standing(options.folder, options.timing, options.verify)
+    with err.status("reading results"):
+        report = standing(options.folder, options.timing, options.verify)
     if options.as_json:
         print(json.dumps(report))
     else:

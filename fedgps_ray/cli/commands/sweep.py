@@ -13,7 +13,7 @@ from rich.table import Table
 from fedgps_ray.api.devices import check_devices, placed
 from fedgps_ray.api.settings import checked_execution
 from fedgps_ray.api.sweeps import Screen
-from fedgps_ray.cli.again import survive
+from fedgps_ray.cli.again import LOST, survive
 from fedgps_ray.cli.app import err, out, say
 from fedgps_ray.cli.commands.paper import path_of
 from fedgps_ray.cli.declared import PaperRun, Sweep
@@ -26,13 +26,15 @@ from fedgps_ray.sweep.drive import drive
 from fedgps_ray.sweep.ledger import Ledger
 from fedgps_ray.sweep.observe import standing
 from fedgps_ray.sweep.plan import Stopping, SweepPlan, imported, plan_of
+from fedgps_ray.sweep.state import State
 from fedgps_ray.sweep.view import counts
 from fedgps_ray.tools.cost import budget
 
 
 def sweep(options: Sweep) -> None:
     """Run all trials of an experiment file that have not ended yet."""
-    experiment = loaded(options.file, options)
+    with err.status("reading the experiment"):
+        experiment = loaded(options.file, options)
     _launch(_job(experiment, options, str(options.file)), options)
 
 
@@ -87,8 +89,9 @@ def resume_sweep(
 
 def _show_plan(job: SweepPlan, as_json: bool) -> None:
     """Show what a launch would do, and what it would take."""
-    entries = job.ledger.entries()
-    to_do = job.ledger.to_do(job.again)
+    with err.status("reading results"):
+        entries = job.ledger.entries()
+        to_do = job.ledger.to_do(job.again)
     with err.status("measuring this machine"):
         estimate = budget(to_do, source=job.execution.source) if to_do else None
     if as_json:
@@ -127,6 +130,15 @@ def _drive(job: SweepPlan, as_json: bool) -> None:
         result(out, list(state.records.values()))
         out.print(escape(f"results: {folder}"), soft_wrap=True)
         out.print(escape(f"report: fedgps-ray report {shlex.quote(str(folder))}"), soft_wrap=True)
+    _end(state, again)
+
+
+def _end(state: State, again: str) -> None:
+    """Say how to go on if trials are left, and exit with a code that says why."""
+    if state.left and state.losses:
+        reason = next(iter(state.losses.values())).splitlines()[0]
+        say(f"{state.left} trials are left ({reason}); to continue: {again}")
+        raise typer.Exit(LOST)
     if state.left:
         say(f"interrupted; to continue: {again}")
         raise typer.Exit(130)

@@ -9,13 +9,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedgps_ray.cli.app import err, out
-from fedgps_ray.cli.commands.resume import admit_code, known_files
+from fedgps_ray.cli.commands.resume import admit_code
 from fedgps_ray.cli.declared import Verify
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment.files import named_method
 from fedgps_ray.methods import METHODS
 from fedgps_ray.methods.outside import make
 from fedgps_ray.results.folders import no_results
+from fedgps_ray.results.named import known_files
 from fedgps_ray.results.read import read_trial, trial_folders
 from fedgps_ray.tools.replay import Replay, replay
 from fedgps_ray.tools.verify import Proof, run_checks, run_laws

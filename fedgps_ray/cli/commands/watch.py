@@ -10,7 +10,7 @@ from rich.live import Live
 
 from fedgps_ray.api.guard import guarded
 from fedgps_ray.cli import keys
-from fedgps_ray.cli.app import out, writing
+from fedgps_ray.cli.app import err, out, writing
 from fedgps_ray.cli.declared import Watch
 from fedgps_ray.results.folders import has_results, no_results
 from fedgps_ray.sweep.board import ORDERS
@@ -28,7 +28,8 @@ def watch(options: Watch) -> None:
     if not has_results(options.folder):
         raise no_results(options.folder)
     observer = Observer(options.folder)
-    seen = observer.look()
+    with err.status("reading results"):
+        seen = observer.look()
     if options.once or options.svg or not out.is_terminal:
         _show_once(view(*seen, Look(lines=0)), options.svg)
     elif keys.can_read():

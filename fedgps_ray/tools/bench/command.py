@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from fedgps_ray.tools.bench.bare import Pool, Workload, make_data
 
-WARM_UP = 2  # rounds at the start that are not counted
+WARM_UP = 1  # rounds at the start that are not counted
 
 
 class Turn(NamedTuple):

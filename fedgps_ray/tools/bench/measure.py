@@ -21,7 +21,8 @@ from fedgps_ray.data.partition import Dirichlet, class_counts, split
 from fedgps_ray.methods.base import Turn
 from fedgps_ray.rounds.loop import Snapshot, run
 from fedgps_ray.rounds.pool import InProcess
-from fedgps_ray.rounds.worker import Job, Setup, Worker
+from fedgps_ray.rounds.setup import Setup
+from fedgps_ray.rounds.worker import Job, Worker
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, trial_spec
 from fedgps_ray.tools.bench import command
 from fedgps_ray.tools.bench.bare import Pool, Serial, Trainer, Workload, make_data
@@ -68,7 +69,7 @@ WORKLOADS = {
     ),
 }
 EXTRAS = ("skew", "start")
-COMMAND_ROUNDS = {"W1": 3, "W2": 60, "W3": 3}
+COMMAND_ROUNDS = {"W1": 2, "W2": 60, "W3": 2}
 ROUNDS = {"step": 1, "W1": 1, "W2": 20, "W3": 1}  # in one measurement
 CORES = os.cpu_count() or 1
 BARE = "bare PyTorch"

@@ -15,7 +15,8 @@ from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.cluster.pool import RayPool
 from fedgps_ray.methods.base import Reply
 from fedgps_ray.rounds.loop import Snapshot, run
-from fedgps_ray.rounds.worker import Setup, Worker
+from fedgps_ray.rounds.setup import Setup
+from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 from fedgps_ray.tools.random_setup import Amount, random_setup
 from fedgps_ray.tools.soak import usage

@@ -20,7 +20,8 @@ from fedgps_ray.methods.base import Method
 from fedgps_ray.models import Model
 from fedgps_ray.rounds.loop import Snapshot, run
 from fedgps_ray.rounds.pool import InProcess, Kept
-from fedgps_ray.rounds.worker import Asked, Setup, Worker
+from fedgps_ray.rounds.setup import Setup
+from fedgps_ray.rounds.worker import Asked, Worker
 from fedgps_ray.spec import TrialSpec, trial_spec
 from fedgps_ray.tensors import Params, num_bytes
 from fedgps_ray.tools.random_setup import Amount, random_setup

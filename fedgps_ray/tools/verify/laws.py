@@ -25,8 +25,9 @@ from fedgps_ray.rounds.loop import Finished, Snapshot, run
 from fedgps_ray.rounds.packing import pack, unpack
 from fedgps_ray.rounds.pool import NOTHING, InProcess, Kept
 from fedgps_ray.rounds.selection import schedule
+from fedgps_ray.rounds.setup import Setup, prepare
 from fedgps_ray.rounds.trial import run_trial
-from fedgps_ray.rounds.worker import Asked, Job, Setup, Worker, moved_to, prepare
+from fedgps_ray.rounds.worker import Asked, Job, Worker, moved_to
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, method_name, trial_spec
 from fedgps_ray.tensors import all_finite, leaves, num_bytes
 from fedgps_ray.tools.verify.check import Check, Value

@@ -10,7 +10,8 @@ from fedgps_ray.methods import METHODS
 from fedgps_ray.methods.base import Method
 from fedgps_ray.rounds.loop import Finished, Snapshot, run
 from fedgps_ray.rounds.pool import InProcess
-from fedgps_ray.rounds.worker import Worker, prepare
+from fedgps_ray.rounds.setup import prepare
+from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import TrialSpec, trial_spec
 
 DATA = {"num_classes": 3, "image_size": 8, "channels": 1, "train_size": 60, "test_size": 15}

@@ -1,0 +1,66 @@
+"""Ray that does not come up, and clusters that do not answer: an end and a message for each."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from fedgps_ray.cluster import session
+from fedgps_ray.errors import Lost, UserError
+
+LATE = "The current node timed out during startup. This could happen because ..."
+
+
+@pytest.fixture
+def init(monkeypatch):
+    """Replace ray.init by something that fails some times; return how often it was called."""
+    calls = []
+
+    def set_up(problem, times):
+        def attempt(*_, **__):
+            calls.append(1)
+            if len(calls) <= times:
+                raise problem
+
+        monkeypatch.setattr(session.ray, "init", attempt)
+        return calls
+
+    return set_up
+
+
+def test_ray_that_comes_up_too_late_is_started_again(init):
+    calls = init(Exception(LATE), 2)
+    session._start_local({})
+    assert len(calls) == 3
+
+
+def test_ray_that_never_comes_up_is_a_loss(init):
+    calls = init(Exception(LATE), 99)
+    with pytest.raises(Lost, match="Ray could not be started: The current node timed out"):
+        session._start_local({})
+    assert len(calls) == session.POLICY.max_slow_starts
+
+
+def test_what_is_wrong_with_the_machine_is_told_at_once(init):
+    calls = init(OSError("AF_UNIX path length cannot exceed 107 bytes"), 99)
+    with pytest.raises(UserError, match="Ray could not be started: AF_UNIX path"):
+        session._start_local({})
+    assert len(calls) == 1
+
+
+def test_a_cluster_that_never_answers_is_told_and_nothing_waits_for_it(monkeypatch):
+    asked = threading.Event()
+    monkeypatch.setattr(session.ray, "init", lambda **_: asked.wait(30))
+    monkeypatch.setattr(session, "POLICY", replace(session.POLICY, join_seconds=0.01))
+    monkeypatch.setattr(session, "_STUCK", threading.Event())
+    assert not session.abandon_early()
+    with pytest.raises(UserError, match=r"no Ray answered within .* Does it use TLS"):
+        session._join("127.0.0.1:1", {})
+    assert session.abandon_early(), "the process is ended without waiting for the thread"
+    asked.set()
+
+
+def test_what_joining_raises_is_raised_here(init):
+    init(ConnectionError("no"), 1)
+    with pytest.raises(ConnectionError, match="no"):
+        session._join("127.0.0.1:1", {})
