@@ -7,6 +7,7 @@ counted), `spent` (the whole run's cost) and `speedup` (FedAvg's cost over the r
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -35,6 +36,8 @@ UNITS = {
     "rounds": ("round", "rounds"),
     "local_epochs": ("local epoch", "local epochs"),
 }
+MANY = 4  # values that a label names without asking whether they are usual
+OF_METHOD = "method."
 DIGITS = 9  # 100 * 0.57 is a little less than 57
 
 
@@ -74,16 +77,50 @@ def percent(shares: "pd.Series[Any]") -> "pd.Series[float]":
 def labels(frame: pd.DataFrame, within: Sequence[str] = SETTING) -> "pd.Series[str]":
     """Return the published name of each row's method, with the values that set its variants apart.
 
-    What differs only from setting to setting, such as options of the partition, is not shown.
+    What differs only from setting to setting, such as options of the partition, is not shown. Of
+    more than MANY values, those of the method that are neutral and others that are the usual ones
+    are left out.
     """
     parsed = {text: json.loads(text) for text in frame["variant"].unique()}
     names: dict[str, set[str]] = {}
-    groups = frame.groupby(["method", *within], observed=True, dropna=False)["variant"]
+    rows = frame.reset_index(drop=True)
+    groups = rows.groupby(["method", *within], observed=True, dropna=False)["variant"]
     for (method, *_), texts in groups:
         names.setdefault(str(method), set()).update(_differing([parsed[t] for t in texts.unique()]))
-    pairs = zip(frame["method"].astype(str), frame["variant"], strict=True)
-    made = [_label(method, parsed[text], sorted(names[method])) for method, text in pairs]
+    made = [""] * len(frame)
+    for (method, *_), texts in groups:
+        shown = sorted(names[str(method)])
+        own = [(int(place), parsed[text]) for place, text in zip(texts.index, texts, strict=True)]
+        usual = _usual([variant for _, variant in own], shown if len(shown) > MANY else [])
+        for place, variant in own:
+            options = json.loads(str(rows["method_options"].iat[place])) if usual else {}
+            kept = _unusual(variant, shown, usual, options) if usual else shown
+            made[place] = _label(str(method), variant, kept)
     return pd.Series(made, index=frame.index, dtype="str")
+
+
+def _usual(variants: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, str]:
+    """Return the value that each setting has most often."""
+    counts = {name: Counter(_shown(variant, name) for variant in variants) for name in names}
+    return {name: each.most_common(1)[0][0] for name, each in counts.items()}
+
+
+def _unusual(
+    variant: Mapping[str, Any],
+    names: Sequence[str],
+    usual: Mapping[str, str],
+    options: Mapping[str, Any],
+) -> list[str]:
+    """Return the settings that say what is special in a variant; options: not neutral ones."""
+    return [
+        name
+        for name in names
+        if (
+            name.removeprefix(OF_METHOD) in options
+            if name.startswith(OF_METHOD)
+            else _shown(variant, name) != usual[name]
+        )
+    ]
 
 
 def _differing(variants: Sequence[Mapping[str, Any]]) -> set[str]:

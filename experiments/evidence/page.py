@@ -159,9 +159,10 @@ def ordering_text(known: Study) -> str:
         for word, pairs in found.items()
     ]
     number, methods = compare.correlation(done)
+    so_far = "" if is_complete(known, "depth") else ", so far"
     return (
-        f"**Orderings.** Of the {total} pairs of methods that the paper's CIFAR-10 table puts in an"
-        f" order, by the last ten tests and intervals of 95 % without correction:"
+        f"**Orderings{so_far}.** Of the {total} pairs of methods that the paper's CIFAR-10 table"
+        f" puts in an order, by the last ten tests and intervals of 95 % without correction:"
         f" {'; '.join(parts)}."
         f" Spearman's correlation of the printed means with our best tests is {number:+.2f}"
         f" ({methods} methods)."

@@ -292,3 +292,28 @@ def test_a_seed_that_only_others_have_leaves_a_scenario_without_average():
     averages = metrics.average_seeds(frame).set_index(["label", "scenario"])["accuracy"]
     assert averages.loc["FedAvg"].tolist() == [20, 60]
     assert averages.loc["FedGPS"].isna().tolist() == [True]
+
+
+def test_of_many_differences_a_label_names_only_what_is_special():
+    neutral = {f"method.{name}": 0 for name in "abcd"} | {"optimizer.lr": 0.1}
+    changed = [{}, {"method.a": 1}, {"method.b": 1, "method.c": 1}, {"method.d": 1}, {"lr": 0.3}]
+    rows = []
+    for each in changed:
+        lr = {"optimizer.lr": each["lr"]} if "lr" in each else {}
+        own = {name: value for name, value in each.items() if name != "lr"}
+        options = {name.removeprefix("method."): value for name, value in own.items()}
+        rows.append(
+            {
+                "method": "fedgps",
+                "variant": json.dumps({**neutral, **own, **lr}),
+                "method_options": json.dumps(options),
+            }
+        )
+    made = metrics.labels(pd.DataFrame(rows), within=[])
+    assert made.tolist() == [
+        "FedGPS",
+        "FedGPS (a=1)",
+        "FedGPS (b=1, c=1)",
+        "FedGPS (d=1)",
+        "FedGPS (lr=0.3)",
+    ]
