@@ -52,7 +52,7 @@ def write(
     """
     frames = read(folders, tell)
     known = FORMULAS if formulas is None else formulas
-    return publish(_made(folders, frames, Options(against, theory, known), tell), out, tell)
+    return publish(build(folders, frames, Options(against, theory, known), tell), out, tell)
 
 
 def write_with_runs(
@@ -60,7 +60,7 @@ def write_with_runs(
 ) -> tuple[Path, pd.DataFrame]:
     """Write the report; return the path of report.html and the runs that it is about."""
     frames = read(folders, tell)
-    made = _made(folders, frames, Options(against, theory), tell)
+    made = build(folders, frames, Options(against, theory), tell)
     return publish(made, out, tell), frames.runs
 
 
@@ -70,7 +70,7 @@ def write_following(
     """Write the page again and again while results change; return its path at the end."""
 
     def again(reload: int) -> Path:
-        made = _made(folders, read(folders), Options(against), silent)
+        made = build(folders, read(folders), Options(against), silent)
         return publish(
             replace(made, reload=reload, written=f"{datetime.now():%H:%M:%S}"), out, silent
         )
@@ -93,18 +93,8 @@ def read(folders: Sequence[Path], tell: Tell = silent) -> source.Frames:
     return source.read(folders, tell)
 
 
-def build(
-    folders: Sequence[Path],
-    against: bool,
-    theory: bool,
-    formulas: Mapping[str, tuple[str, str]],
-    tell: Tell,
-) -> Report:
+def build(folders: Sequence[Path], frames: source.Frames, options: Options, tell: Tell) -> Report:
     """Return all that the report says, before anything is written."""
-    return _made(folders, read(folders, tell), Options(against, theory, formulas), tell)
-
-
-def _made(folders: Sequence[Path], frames: source.Frames, options: Options, tell: Tell) -> Report:
     sections = _comparisons(frames, tell)
     if options.against:
         sections.append(against_section(frames))
