@@ -233,6 +233,8 @@ def standing(folder: Path, timing: bool, verify: bool = False) -> Table:
         "trials": statuses,
         **_accuracies(folder, places, infos),
     }
+    if (folder / states.FILE).exists() and not (folder / "experiment.json").exists():
+        answer["note"] = "experiment.json is gone; what is shown comes from the trials"
     if verify:
         answer["verified"] = sum(map(_has_files, infos.values())) - len(set(problems) & set(infos))
     if timing:
