@@ -54,6 +54,9 @@ class RetryPolicy:
     trial_silence_seconds: float = _number(
         30.0, "a trial's own process is replaced after hang_seconds of silence, at least this"
     )
+    no_trial_seconds: float = _number(
+        120.0, "Tune is launched again if no trial could be started for so long"
+    )
     max_new_starts: int = _number(5, "how often a lost Ray is started again in quick succession")
     calm_seconds: float = _number(600.0, "a Ray that lasted so long is not counted among these")
     left_over_seconds: float = _number(1.0, "after a driver's death its processes have so long")

@@ -221,6 +221,8 @@ def standing(folder: Path, timing: bool, verify: bool = False) -> Table:
         "trials": statuses,
         **_accuracies(folder, places, infos),
     }
+    if (folder / states.FILE).exists() and not (folder / "experiment.json").exists():
+        answer["note"] = "experiment.json is gone; what is shown comes from the trials"
     if verify:
         hashed = sum(bool(info.get("has_files")) for info in infos.values())
         answer["verified"] = hashed - len(set(problems) & set(infos))

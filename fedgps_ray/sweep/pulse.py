@@ -66,7 +66,7 @@ class Pulse(tune.Callback):
         waiting = any(trial.status == Trial.PENDING for trial in trials)
         if any(trial.status == Trial.RUNNING for trial in trials) or not waiting:
             self.last = now
-        elif now - self.last > POLICY.set_up_hang_seconds * slowness:
+        elif now - self.last > POLICY.no_trial_seconds * slowness:
             raise RuntimeError(f"no trial could be started for {now - self.last:.0f} s")
 
     def _hear(self, trial: Trial) -> None:

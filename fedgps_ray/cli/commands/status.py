@@ -45,6 +45,8 @@ def _show(report: dict[str, Any]) -> None:
     if report["not_sealed"]:
         number = len(report["not_sealed"])
         out.print(f"{number} not sealed: without hashes, changes to its files cannot be noticed")
+    if "note" in report:
+        out.print(report["note"])
     if "verified" in report:
         out.print(f"{report['verified']} ended trials are as they were when they ended")
     for name, value in report.get("timing", {}).items():
