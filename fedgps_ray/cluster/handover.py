@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray.exceptions import RayError, RayTaskError
 
+from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.cluster.session import own_answer_to_sigterm
-from fedgps_ray.errors import UserError
+from fedgps_ray.errors import Lost, UserError
 
 POLL_SECONDS = 0.5
 PASSED_ON = ("RAY_AUTH", "RAY_USE_TLS", "RAY_TLS")  # the actor's other RAY_ variables are its own
@@ -88,7 +90,7 @@ def hand_over(address: str, arguments: list[str], say: Callable[[str], None]) ->
         ) from problem
     try:
         deputy: Any = ray.remote(num_cpus=0)(Deputy).remote()
-        ray.get(deputy.start.remote(arguments, files))
+        _answer(deputy.start.remote(arguments, files), POLICY.no_actor_seconds)
         return _follow(deputy, say)
     finally:
         ray.shutdown()
@@ -99,11 +101,22 @@ def _follow(deputy: Any, say: Callable[[str], None]) -> int:
     code: int | None = None
     while code is None:
         try:
-            lines, code = ray.get(deputy.news.remote(seen))
+            lines, code = _answer(deputy.news.remote(seen), POLICY.joined_silence_seconds)
             for line in lines:
                 say(line)
             seen += len(lines)
             time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
-            ray.get(deputy.stop.remote())
+            _answer(deputy.stop.remote(), POLICY.joined_silence_seconds)
     return code
+
+
+def _answer(asked: Any, seconds: float) -> Any:
+    """Wait for an answer from the cluster, not for ever."""
+    try:
+        return ray.get(asked, timeout=seconds)
+    except (RayError, ConnectionError, TimeoutError) as problem:
+        if isinstance(problem, RayTaskError):
+            raise
+        reason = str(problem).splitlines()[:1] or [type(problem).__name__]
+        raise Lost(f"the cluster does not answer any more ({reason[0]})") from problem

@@ -47,6 +47,8 @@ class Held(NamedTuple):
 class RayPool:
     """Spreads work over client actors; what comes out does not depend on who did what."""
 
+    keeps_here = False  # but in the object store, which moves to disk what it has no room for
+
     def __init__(self, setup: Setup, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
         self.sizes = [len(part) for part in setup.parts]

@@ -42,8 +42,7 @@ class TrialStore:
         self.spec = spec
         self.folder = experiment / "trials" / spec.trial_id
         self._columns = columns(spec)
-        self._rounds: list[Row] = []
-        self._clients: list[Row] = []
+        self._rounds, self._clients = Rows(schema.ROUNDS), Rows(schema.CLIENTS)
         self._next_flush = 0.0
         self._running = RowHash()
 
@@ -106,12 +105,12 @@ class TrialStore:
 
     def resume_rows(self, rounds_done: int, sha256: str | None = None) -> bool:
         """Load the rows of the rounds done; say whether they are complete, and those of a hash."""
-        self._rounds = self._read("rounds.parquet", rounds_done)
-        self._clients = self._read("clients.parquet", rounds_done)
+        self._rounds = Rows(schema.ROUNDS, self._read("rounds.parquet", rounds_done))
+        self._clients = Rows(schema.CLIENTS, self._read("clients.parquet", rounds_done))
         done = range(1, rounds_done + 1)
-        worked = Counter(row["round"] for row in self._clients)
+        worked = Counter(row["round"] for row in self._clients.rows)
         whole = worked == dict.fromkeys(done, self.spec.per_round)
-        if not whole or [row["round"] for row in self._rounds] != list(done):
+        if not whole or [row["round"] for row in self._rounds.rows] != list(done):
             return False
         self._running = self._hashed()
         return sha256 in (None, self.rows_sha256)
@@ -119,10 +118,10 @@ class TrialStore:
     def _hashed(self) -> "RowHash":
         """Return the running hash of the rows that were loaded."""
         by_round: dict[int, list[Row]] = {}
-        for client in self._clients:
+        for client in self._clients.rows:
             by_round.setdefault(client["round"], []).append(client)
         running = RowHash()
-        for row in self._rounds:
+        for row in self._rounds.rows:
             running.add(row, by_round[row["round"]])
         return running
 
@@ -145,16 +144,16 @@ class TrialStore:
     def add(self, row: Row, clients: Sequence[Row]) -> None:
         """Add a finished round; rows are written to disk about once a second."""
         self._running.add(row, clients)
-        self._rounds.append(self._columns | row)
-        self._clients.extend(self._columns | client for client in clients)
+        self._rounds.rows.append(self._columns | row)
+        self._clients.rows.extend(self._columns | client for client in clients)
         if time.monotonic() >= self._next_flush:
             self.flush()
 
     def flush(self) -> None:
         """Write all rows so far."""
         began = time.monotonic()
-        self._write("rounds.parquet", self._rounds, schema.ROUNDS)
-        self._write("clients.parquet", self._clients, schema.CLIENTS)
+        self._write("rounds.parquet", self._rounds)
+        self._write("clients.parquet", self._clients)
         now = time.monotonic()
         self._next_flush = now + max(FLUSH_SECONDS, (now - began) / FLUSH_SHARE)
 
@@ -164,16 +163,31 @@ class TrialStore:
             self._columns | {"client": client, "class": label, "count": int(count)}
             for (client, label), count in np.ndenumerate(counts)
         ]
-        self._write("partition.parquet", rows, schema.PARTITION)
+        self._write("partition.parquet", Rows(schema.PARTITION, rows))
 
-    def _write(self, name: str, rows: Sequence[Row], columns_: pa.Schema) -> None:
-        table = pa.Table.from_pylist(list(rows), schema=columns_)
+    def _write(self, name: str, rows: "Rows") -> None:
+        table = rows.table()
         files.write(self.folder / name, lambda beside: tables.write(beside, table))
 
     @property
     def rows(self) -> Sequence[Row]:
         """All rounds so far."""
-        return self._rounds
+        return self._rounds.rows
+
+
+class Rows:
+    """Rows that become a table, each once however often the table is written."""
+
+    def __init__(self, columns_: pa.Schema, rows: Sequence[Row] = ()) -> None:
+        self.rows = list(rows)
+        self._table = columns_.empty_table()
+
+    def table(self) -> pa.Table:
+        """Return all rows so far."""
+        new = self.rows[self._table.num_rows :]
+        made = pa.Table.from_pylist(new, schema=self._table.schema)
+        self._table = pa.concat_tables([self._table, made]).combine_chunks()
+        return self._table
 
 
 class RowHash:

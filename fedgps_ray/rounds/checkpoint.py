@@ -33,6 +33,8 @@ UNREADABLE = (
 )
 FILE = re.compile(r"[\w-]+\.safetensors")  # of this folder and no other
 CPU = torch.device("cpu")
+OF_CLIENT = "client-"  # how the names of files begin that hold what a client keeps
+WORTH_MAPPING = 1_000_000  # bytes; less stays in memory
 KEEP = 2  # complete checkpoints: one to use, one in case it is damaged
 
 
@@ -54,10 +56,16 @@ class Place(NamedTuple):
 
 
 class Saver:
-    """Writes checkpoint after checkpoint; what did not change is not written again."""
+    """Writes checkpoint after checkpoint; what did not change is not written again.
 
-    def __init__(self, folder: Path, fetch: Callable[[Handle], object]) -> None:
-        self.folder, self.fetch = folder, fetch
+    lets_go: what clients keep in this process's memory is replaced by the same in the files, mapped
+    into memory: the system can then drop it from memory and read it again.
+    """
+
+    def __init__(
+        self, folder: Path, fetch: Callable[[Handle], object], lets_go: bool = False
+    ) -> None:
+        self.folder, self.fetch, self.lets_go = folder, fetch, lets_go
         self._saved: dict[tuple[int, str], tuple[Handle, Skeleton]] = {}
         self._sums: dict[str, str] = {}
 
@@ -87,13 +95,15 @@ class Saver:
             "rows": None if rows is None else rows._asdict(),
         }
         files.write_json(self.folder / f"round-{snapshot.rounds_done:06d}.json", manifest)
+        if self.lets_go:
+            _let_go(self.folder, draft)
         _clean(self.folder)
 
     def _skeleton(self, draft: "_Draft", client: int, part: str, handle: Handle) -> Skeleton:
         before = self._saved.get((client, part))
         if before is not None and before[0] is handle:
             return before[1]
-        return None if handle is None else draft.pack(f"client-{client}", self.fetch(handle))
+        return None if handle is None else draft.pack(f"{OF_CLIENT}{client}", self.fetch(handle))
 
 
 class _Draft:
@@ -118,6 +128,21 @@ class _Draft:
             # the tensor is kept, so that no other one can come to lie at its address meanwhile
             self.places[same] = tensor, place
         return self.places[same][1]
+
+
+def _let_go(folder: Path, draft: _Draft) -> None:
+    """Put the tensors of clients that were just written on top of their files.
+
+    The tensors stay the same objects with the same content, so whoever holds them notices nothing;
+    the memory they had is free. A file that is deleted later lasts as long as it is mapped.
+    """
+    mapped: dict[str, dict[str, Tensor]] = {}
+    for tensor, (file, name) in draft.places.values():
+        is_plain = tensor.device == CPU and tensor.is_contiguous()
+        if file.startswith(OF_CLIENT) and is_plain and tensor.nbytes >= WORTH_MAPPING:
+            if file not in mapped:
+                mapped[file] = load_file(folder / file)
+            tensor.data = mapped[file][name]
 
 
 def _apart(tensor: Tensor, others: Iterable[Tensor]) -> Tensor:

@@ -26,6 +26,9 @@ NOTHING = Kept(None, None)
 class Pool(Protocol):
     """Carries out the work of a round; what it returns does not depend on how."""
 
+    keeps_here: bool
+    """Whether what clients keep lies in this process's own memory."""
+
     def start(self, jobs: Sequence[Job]) -> Callable[[], Replies]:
         """Begin a round; the function returned waits for the replies, in the order of the jobs.
 
@@ -53,6 +56,8 @@ class Pool(Protocol):
 
 class InProcess:
     """One worker in this process; clients work one after the other when the results are wanted."""
+
+    keeps_here = True
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker

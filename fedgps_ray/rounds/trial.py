@@ -1,5 +1,6 @@
 """One TrialSpec to rows in its folder, from wherever the trial last stood."""
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -23,7 +24,11 @@ from fedgps_ray.rounds.pool import InProcess, Pool
 from fedgps_ray.rounds.setup import prepare
 from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, method_name
-from fedgps_ray.tensors import Params, views
+from fedgps_ray.tensors import Params, num_bytes, views
+
+# A checkpoint is written as soon as clients keep so many bytes that are in no checkpoint yet: an
+# eighth of the memory. What is in one need not stay in memory.
+MOST_UNSAVED = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
 
 
 def run_trial(
@@ -102,7 +107,8 @@ class _Trial:
         self.store, self.execution = store, execution
         self.worker, self.pool = worker, pool
         self.method = guarded(store.spec.method)
-        self.saver = checkpoint.Saver(store.checkpoints, self.pool.fetch)
+        self.saver = checkpoint.Saver(store.checkpoints, pool.fetch, pool.keeps_here)
+        self.unsaved = 0  # bytes that clients keep in this process's memory alone
         self.saved = self.last = Snapshot(0, None, {})
         self.next_save = time.monotonic() + execution.checkpoint_seconds
 
@@ -172,7 +178,10 @@ class _Trial:
     def _take(self, finished: Finished) -> None:
         self.last = finished.snapshot
         self.store.add(finished.row, finished.clients)
-        if time.monotonic() >= self.next_save:
+        if self.pool.keeps_here:
+            kept = finished.snapshot.kept
+            self.unsaved += sum(num_bytes(kept[client["client"]]) for client in finished.clients)
+        if time.monotonic() >= self.next_save or self.unsaved > MOST_UNSAVED:
             self._save()
 
     def _save(self) -> None:
@@ -183,7 +192,7 @@ class _Trial:
             self.saver.save(self.last, rows)
         except TypeError as problem:  # a value that only a method can have made
             raise UserError(f"{method_name(self.store.spec.method)}: {problem}") from None
-        self.saved = self.last
+        self.saved, self.unsaved = self.last, 0
         self.next_save = time.monotonic() + self.execution.checkpoint_seconds
 
     def _end(self, status: str) -> None:

@@ -40,7 +40,9 @@ def page(tmp_path_factory, folder_maker):
     ceilings = {"fedavg": 0.5, "scaffold": 0.55, "fedgps": 0.7, "fedgps_cf": 0.69}
     for rate in (0.2, 0.5):
         folder_maker(folder, ceilings, seeds=(0, 1), rounds=20, sampling_rate=rate)
-    made = report.build([folder], False, False, {}, report.silent)
+    made = report.build(
+        [folder], report.read([folder]), report.Options(False, False, {}), report.silent
+    )
     return publish(replace(made, reload=600, written="now"), folder / "report", report.silent)
 
 
@@ -129,7 +131,9 @@ def test_a_double_click_shows_one_alone_and_show_all_brings_all_back(visit):
 def test_a_curve_that_is_not_shown_at_first_comes_with_a_click(tmp_path, folder_maker, visit_page):
     ceilings = {name: 0.3 + 0.05 * n for n, name in enumerate(["fedavg", *OTHERS])}
     folder = folder_maker(tmp_path / "many", ceilings, scenarios=(1, 2), rounds=3)
-    made = report.build([folder], False, False, {}, report.silent)
+    made = report.build(
+        [folder], report.read([folder]), report.Options(False, False, {}), report.silent
+    )
     page = publish(replace(made, reload=600, written="now"), tmp_path / "out", report.silent)
     found = visit_page(
         page,

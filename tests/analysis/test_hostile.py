@@ -116,7 +116,9 @@ def spoil(folder, file, place):
 
 def written(folder, out):
     """Return a report that was written; figures hold no text but names, and are left out."""
-    made = report.build([folder], True, False, {}, report.silent)
+    made = report.build(
+        [folder], report.read([folder]), report.Options(True, False, {}), report.silent
+    )
     sections = [
         replace(one, blocks=[b for b in one.blocks if b.kind != "picture"]) for one in made.sections
     ]

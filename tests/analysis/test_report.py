@@ -29,7 +29,9 @@ CEILINGS = {"fedavg": 0.5, "fedprox": 0.6, "scaffold": 0.55, "fedgps": 0.7}
 
 
 def build(folder, against=False, theory=False):
-    return report.build([folder], against, theory, FORMULAS, report.silent)
+    return report.build(
+        [folder], report.read([folder]), report.Options(against, theory, FORMULAS), report.silent
+    )
 
 
 def of_kind(made, kind):
@@ -257,7 +259,7 @@ def test_a_folder_without_trials_is_a_message(tmp_path, name):
     with pytest.raises(UserError, match="no trials in"):
         build(tmp_path / name)
     with pytest.raises(UserError, match="name at least one results folder"):
-        report.build([], False, False, {}, report.silent)
+        report.build([], report.read([]), report.Options(False, False, {}), report.silent)
 
 
 def test_theory_is_told_or_how_to_measure_it(tmp_path, trial_maker):

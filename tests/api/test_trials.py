@@ -18,6 +18,7 @@ from fedgps_ray.data import datasets
 from fedgps_ray.data.batches import Batches, examples
 from fedgps_ray.methods.fedgps import FedGPS
 from fedgps_ray.methods.fedprox import FedProx
+from fedgps_ray.results import files
 from fedgps_ray.rounds.worker import Worker
 from tests.processes import start
 
@@ -88,6 +89,22 @@ def test_the_model_is_the_one_that_was_tested(tiny, changes, precision):
     assert float((guessed == batch.y).float().mean()) == pytest.approx(
         result.summary["last_accuracy"]
     )
+
+
+def test_a_folder_does_not_say_where_the_data_of_its_model_is(tiny, tmp_path, monkeypatch):
+    folder = fedgps_ray.run(**tiny).folder
+    info = json.loads((folder / "trial.json").read_text())
+    info["execution"] |= {"data_dir": "/stranger", "download": True}
+    files.write_json(folder / "trial.json", info)
+    used = []
+    monkeypatch.setattr(trials, "final_model", lambda folder, spec, source: used.append(source))
+    for where in (None, tmp_path / "mine"):
+        (result,) = fedgps_ray.load(folder, where)
+        result.model  # noqa: B018
+    assert [(one.data_dir, one.download) for one in used] == [
+        (None, False),
+        (tmp_path / "mine", False),
+    ]
 
 
 def test_the_caller_keeps_the_number_of_its_threads(tiny):

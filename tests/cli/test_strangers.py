@@ -12,6 +12,7 @@ from rich.table import Table
 from fedgps_ray import cli
 from fedgps_ray.api.guard import Guard
 from fedgps_ray.cli.app import err
+from fedgps_ray.cli.commands import report as reporting
 from fedgps_ray.cli.commands import resume as resuming
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import load
@@ -226,6 +227,24 @@ def test_wrong_types_in_trial_json_are_one_line(interrupted, fedgps, change):
 def finished(tmp_path):
     list(run_trial(SPEC, ExecutionSpec(out=tmp_path, actors=0)))
     return tmp_path
+
+
+def test_report_tells_what_it_left_out_and_what_is_not_sealed(finished, fedgps, monkeypatch):
+    monkeypatch.setattr(reporting, "write", lambda folders, where, **_: where / "report.html")
+    other = SPEC.model_copy(update={"seed": 1})
+    list(run_trial(other, ExecutionSpec(out=finished, actors=0)))
+    damaged = finished / "trials" / other.trial_id / "rounds.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    path = trial_json(finished)
+    info = {key: value for key, value in json.loads(path.read_text()).items() if key != "sha256"}
+    path.write_text(json.dumps({key: value for key, value in info.items() if key != "files"}))
+    code, _, said = fedgps("report", finished)
+    assert code == 0
+    assert f"left out: {damaged}" in said
+    assert f"cannot be noticed: 1 ({SPEC.trial_id})" in said
+    _, out, _ = fedgps("report", finished, "--json")
+    told = json.loads(out)
+    assert (len(told["problems"]), told["not_sealed"]) == (1, [SPEC.trial_id])
 
 
 @pytest.mark.parametrize("name", ["rounds", "clients", "partition"])

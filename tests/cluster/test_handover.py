@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from fedgps_ray.cli import app
 from fedgps_ray.cluster import handover
 from fedgps_ray.cluster.handover import Deputy
+from fedgps_ray.errors import Lost
 
 HEAD = "ray://head:10001"
 
@@ -91,3 +92,16 @@ def test_deputy_stops_the_command_gently(monkeypatch):
     deputy.reader.join()
     assert deputy.news(0) == (["on"], 130)
     deputy.folder.cleanup()
+
+
+@pytest.mark.parametrize(
+    "problem", [ray.exceptions.GetTimeoutError("late"), ConnectionError("gone"), ConnectionError()]
+)
+def test_a_cluster_that_answers_no_more_is_a_loss(problem, monkeypatch):
+    def get(asked, timeout):
+        assert timeout > 0
+        raise problem
+
+    monkeypatch.setattr(ray, "get", get)
+    with pytest.raises(Lost, match="the cluster does not answer any more"):
+        handover._answer(None, 1.0)

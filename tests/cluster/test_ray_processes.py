@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import stat
@@ -16,6 +17,7 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 import pytest
 
+from fedgps_ray.analysis.report.again import command as exact_command
 from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.results.read import read_trial
 from fedgps_ray.tools.chaos import KINDS
@@ -349,10 +351,9 @@ def test_second_sweep_on_a_folder_is_refused(sweeping, start, experiment, undist
 def test_run_of_a_trial_that_a_sweep_works_on_is_refused(sweeping, start, undisturbed_sweep):
     sweep = sweeping()
     info = read_trial(next(sweep.out.glob("trials/*/checkpoint/round-*.json")).parents[1])
-    spec = info["spec"]
-    trial = ["--dataset", "digits", "--model", "mlp", "--clients", "4", "--sampling-rate", "0.5"]
-    who = ["--method", spec["method"]["name"], "--seed", str(spec["seed"]), "--rounds", "40"]
-    run = start(sweep.out, "run", *trial, *who, "--out", str(sweep.out), "--actors", "0")
+    words = shlex.split(exact_command(info["spec"], info["execution"]))[1:]
+    words[words.index("--out") + 1] = str(sweep.out)
+    run = start(sweep.out, *words, "--actors", "0")
     _, errors = run.process.communicate(timeout=patient(60))
     assert (run.process.returncode == 2) == ("is in use by another process" in errors), errors
     assert run.process.returncode in (0, 2), "0: the sweep was faster, and the trial has ended"

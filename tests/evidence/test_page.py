@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from fedgps_ray.analysis import load, report
-from fedgps_ray.analysis.report import frames
+from fedgps_ray.analysis.names import FORMULAS
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import cells, document
 from fedgps_ray.experiments.evidence import ablation, collect, compare, page, study
@@ -168,7 +168,9 @@ def test_too_much_is_refused(results, tmp_path, monkeypatch):
 
 
 def test_the_report_reads_what_was_collected(published):
-    made = report.build([published], frames.read([published]), report.Options(), report.silent)
+    made = report.build(
+        [published], report.read([published]), report.Options(False, False, FORMULAS), report.silent
+    )
     trouble = next(section for section in made.sections if section.slug == "trouble")
     said = [block.text for block in trouble.blocks]
     assert said == ["All trials finished; nothing failed, diverged or is missing."]

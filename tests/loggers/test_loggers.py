@@ -49,7 +49,7 @@ def has(root, rounds, status="running", spec=SPEC):
     store = TrialStore(root, spec)
     store.open(ExecutionSpec(out=root))
     for number in range(1, rounds + 1):
-        store._rounds.append(store._columns | row(number))
+        store._rounds.rows.append(store._columns | row(number))
     store.flush()
     store.note(status=status, summary=summary(store.rows))
 

@@ -6,8 +6,9 @@ import sys
 import threading
 
 import pytest
+from safetensors import SafetensorError
 
-from fedgps_ray.errors import UserError
+from fedgps_ray.errors import CannotWrite, UserError
 from fedgps_ray.results import files
 
 
@@ -139,3 +140,23 @@ def test_a_lock_is_waited_for_as_long_as_wanted(tmp_path):
     with files.lock(tmp_path, patience=20):
         pass
     letting_go.join()
+
+
+@pytest.mark.parametrize(
+    ("problem", "kind"),
+    [
+        (OSError(28, "No space left on device"), CannotWrite),
+        (SafetensorError("Error while serializing: I/O error: No space left"), CannotWrite),
+        (SafetensorError("Error while serializing: unknown dtype"), UserError),
+    ],
+)
+def test_a_disk_is_to_blame_for_what_the_disk_does(problem, kind, tmp_path):
+    """What is no fault of a trial leaves it to be continued; what would happen again does not."""
+
+    def fill(beside):
+        raise problem
+
+    with pytest.raises(UserError, match="cannot write") as raised:
+        files.write(tmp_path / "x", fill)
+    assert type(raised.value) is kind
+    assert list(tmp_path.iterdir()) == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedgps_ray.errors import ClientFailed, Lost
+from fedgps_ray.errors import CannotWrite, ClientFailed, Lost, UserError
 from fedgps_ray.events import Started, Status
 from fedgps_ray.sweep import trainable
 from fedgps_ray.sweep.trainable import SweepTrial
@@ -55,13 +55,19 @@ def test_best_accuracy_stays_and_untested_rounds_count(trial):
 
 
 @pytest.mark.parametrize(
-    ("end", "key"), [(ClientFailed("client 2"), "failed"), (Lost("no memory"), "lost")]
+    ("end", "key"),
+    [
+        (ClientFailed("client 2"), "failed"),
+        (UserError("a wrong setting"), "failed"),
+        (Lost("no memory"), "lost"),
+        (CannotWrite("No space left on device"), "stuck"),
+    ],
 )
 def test_end_by_failure_or_loss_is_told_apart(end, key, trial, monkeypatch):
     monkeypatch.setattr(trainable, "TELL_SECONDS", 5.0)
     result = trial(row(1, 0.5), end=end).step()
     assert result["done"]
-    assert {"failed", "lost"} & set(result) == {key}
+    assert {"failed", "lost", "stuck"} & set(result) == {key}
     assert result[key] == str(end)
 
 
