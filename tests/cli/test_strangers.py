@@ -12,7 +12,6 @@ from rich.table import Table
 from fedgps_ray import cli
 from fedgps_ray.api.guard import Guard
 from fedgps_ray.cli.app import err
-from fedgps_ray.cli.commands import report as reporting
 from fedgps_ray.cli.commands import resume as resuming
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import load
@@ -229,8 +228,7 @@ def finished(tmp_path):
     return tmp_path
 
 
-def test_report_tells_what_it_left_out_and_what_is_not_sealed(finished, fedgps, monkeypatch):
-    monkeypatch.setattr(reporting, "write", lambda folders, where, **_: where / "report.html")
+def test_report_tells_what_it_left_out_and_what_is_not_sealed(finished, fedgps):
     other = SPEC.model_copy(update={"seed": 1})
     list(run_trial(other, ExecutionSpec(out=finished, actors=0)))
     damaged = finished / "trials" / other.trial_id / "rounds.parquet"
