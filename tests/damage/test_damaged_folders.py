@@ -30,7 +30,8 @@ from tests.damage.harm import harm
 CASES = int(os.environ.get("FEDGPS_DAMAGE_CASES", "300"))
 CHUNK = 50
 FIRST = int(os.environ.get("FEDGPS_DAMAGE_FIRST", "0"))
-ASKED = int(os.environ.get("FEDGPS_DAMAGE_ASKED", "2"))  # commands per folder, in turn
+FEW = "2" if CASES <= 300 else "10"  # commands per folder, in turn: of many folders, all
+ASKED = int(os.environ.get("FEDGPS_DAMAGE_ASKED", FEW))
 TINY = {
     "dataset": {"name": "synthetic", "image_size": 8, "train_size": 40, "test_size": 20},
     "model": "mlp",
