@@ -218,14 +218,15 @@ class Batches:
         size = len(self.index)
         for epoch in range(epochs):
             drawn = _moved(self._numbers(self.order_rng), self.index)
-            order, draws = self.index[drawn[0]], None
+            order, draws = self.index.index_select(0, drawn[0]), None
             if len(drawn) > 1:
                 draws = Draws.of(drawn[1:])
             for start in range(0, size, self.batch_size):
                 here = slice(start, start + self.batch_size)
                 now = None if draws is None else Draws(*(d[here] for d in draws))
-                x = self.examples.take(order[here], now)
-                yield Batch(x, self.examples.labels[order[here]], epoch)
+                chosen = order[here]
+                labels = self.examples.labels.index_select(0, chosen)
+                yield Batch(self.examples.take(chosen, now), labels, epoch)
 
     def _numbers(self, order_rng: Rng) -> Numbers:
         """Draw order and augmentation of a whole epoch: they go to the device in one copy.

@@ -28,6 +28,7 @@ from fedgps_ray.tensors import Params, all_finite, norm
 from fedgps_ray.training.arithmetic import arithmetic, settle
 from fedgps_ray.training.evaluate import Outputs, Score, Tally, score, tallies
 from fedgps_ray.training.local import Local
+from fedgps_ray.training.memory import keep_freed
 from fedgps_ray.training.network import Network
 
 Handle = Any  # a value for a worker, or where a pool keeps it: by reference, number or parcel
@@ -58,6 +59,7 @@ class Worker:
     def __init__(self, setup: Setup, device: str = "cpu", name: str = "in-process") -> None:
         spec = setup.spec
         torch.set_num_threads(spec.threads)
+        keep_freed()
         self.setup, self.spec, self.name = setup, spec, name
         self.device = torch.device(device)
         settle(self.device, spec.precision, spec.deterministic)

@@ -14,6 +14,7 @@ from fedgps_ray.models.outside import Adapted, followed, root, trained
 from fedgps_ray.models.randomness import seeded
 from fedgps_ray.tensors import Layout, Params, Piece, pieces, views
 from fedgps_ray.training.arithmetic import Arithmetic
+from fedgps_ray.training.chain import chain_of
 
 
 def layout_of(model: nn.Module, channels_last: bool = False) -> Layout:
@@ -68,6 +69,7 @@ class Network:
         self._constants = self._moved_constants()
         self._restore_constants()
         _keep_recurrent_weights(net)
+        self.chain = None if cast else chain_of(model)
 
     def _bind(self) -> None:
         grads = views(self.grads, self.layout.weights)
