@@ -1,7 +1,7 @@
 """The gradient of the mean cross-entropy through a plain chain of layers, without autograd.
 
-It calls the operations that autograd would call, so the bits are the same. A step of a small network
-spends half of its time on autograd's records; here there are none.
+It calls the operations that autograd would call, so the bits are the same. A step of a small
+network spends half of its time on autograd's records; here there are none.
 """
 
 from collections.abc import Sequence

@@ -11,8 +11,8 @@ def keep_freed() -> bool:
     """Let the C library keep what is freed for the next tensors; say whether it does.
 
     A training step of a small convolution frees hundreds of megabytes. Given back to the system,
-    they have to be mapped and filled with zeros again in the next step, which takes up to a fifth of
-    its time.
+    they have to be mapped and filled with zeros again in the next step, which takes up to a fifth
+    of its time.
     """
     if not sys.platform.startswith("linux"):
         return False
