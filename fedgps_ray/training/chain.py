@@ -53,7 +53,7 @@ class Convolution:
         assert layer.bias is not None
         self.weight, self.bias = layer.weight.detach(), layer.bias.detach()
         self.to_weight, self.to_bias = layer.weight.grad, layer.bias.grad
-        self.shape: tuple[Any, ...] = (layer.stride, layer.padding, layer.dilation)
+        self.shape: Any = (layer.stride, layer.padding, layer.dilation)
         self.groups = layer.groups
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
