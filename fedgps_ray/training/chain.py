@@ -53,12 +53,11 @@ class Convolution:
         assert layer.bias is not None
         self.weight, self.bias = layer.weight.detach(), layer.bias.detach()
         self.to_weight, self.to_bias = layer.weight.grad, layer.bias.grad
-        self.shape: Any = (layer.stride, layer.padding, layer.dilation)
-        self.groups = layer.groups
+        self.shape = (layer.stride, layer.padding, layer.dilation, False, [0, 0], layer.groups)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the output and the input."""
-        return torch.conv2d(x, self.weight, self.bias, *self.shape, self.groups), x
+        return aten.convolution.default(x, self.weight, self.bias, *self.shape), x
 
     def backward(self, grad: Tensor, saved: Tensor, is_first: bool) -> Tensor:
         """Go back."""
@@ -70,9 +69,6 @@ class Convolution:
             self.weight,
             self.bias.shape,
             *self.shape,
-            False,
-            [0, 0],
-            self.groups,
             [not is_first, True, True],
         )
         self.to_weight.add_(weight)
