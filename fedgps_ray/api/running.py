@@ -1,9 +1,6 @@
 """A trial set going: in this process, or on Ray."""
 
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-
-import torch
+from collections.abc import Generator
 
 from fedgps_ray.api.devices import check_devices
 from fedgps_ray.errors import UserError
@@ -33,13 +30,3 @@ def start(spec: TrialSpec, execution: ExecutionSpec, restart: bool) -> Generator
     place = "rounds.trial:run_trial" if execution.actors == 0 else "cluster.crew:run_on_ray"
     events: Generator[Event] = load(f"fedgps_ray.{place}")(spec, execution, restart)
     return events
-
-
-@contextmanager
-def own_threads() -> Iterator[None]:
-    """Give the caller's process back the number of threads it had: trials set their own."""
-    before = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -12,7 +12,7 @@ from fedgps_ray.api import settings as given
 from fedgps_ray.api.notebook import Progress, console_for
 from fedgps_ray.api.progress import follow, say
 from fedgps_ray.api.results import Result
-from fedgps_ray.api.running import has_ended, own_threads, start
+from fedgps_ray.api.running import has_ended, start
 from fedgps_ray.data.datasets import Source
 from fedgps_ray.events import Event
 from fedgps_ray.identity import Settings
@@ -20,6 +20,7 @@ from fedgps_ray.loggers import following
 from fedgps_ray.results.named import known_files
 from fedgps_ray.results.store import TrialStore, spec_of
 from fedgps_ray.rounds.final import final_model
+from fedgps_ray.rounds.setup import own_threads
 from fedgps_ray.spec import TrialSpec, method_name
 
 

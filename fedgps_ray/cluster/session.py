@@ -250,9 +250,8 @@ def _guard_token() -> None:
 
 def _guard_session() -> None:
     """Let nobody else look into the folder with Ray's logs and sockets, which Ray leaves open."""
-    node: Any = ray._private.worker._global_node
     with contextlib.suppress(OSError, AttributeError):
-        Path(node.get_session_dir_path()).chmod(0o700)
+        Path(session_folder()).chmod(0o700)
 
 
 def num_actors(execution: "ExecutionSpec", clients: int, per_round: int) -> int:
@@ -293,16 +292,6 @@ def totals() -> str:
     """Return what the cluster has, in words."""
     total = ray.cluster_resources()
     return f"{total.get('CPU', 0):g} CPU, {total.get('GPU', 0):g} GPU"
-
-
-def use() -> dict[str, float]:
-    """Return nodes, and what is there and in use of CPUs, GPUs and the object store."""
-    total, free = ray.cluster_resources(), ray.available_resources()
-    numbers: dict[str, float] = {"nodes": sum(node["Alive"] for node in ray.nodes())}
-    for name in ("CPU", "GPU", "object_store_memory"):
-        numbers[name] = total.get(name, 0.0)
-        numbers[f"{name}_used"] = total.get(name, 0.0) - free.get(name, 0.0)
-    return numbers
 
 
 def nodes() -> list[Table]:

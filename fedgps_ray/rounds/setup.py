@@ -1,5 +1,7 @@
 """A trial made ready: its data loaded and shared out, its network built."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +62,16 @@ def prepare(
 def clients_of(setup: Setup) -> tuple[Client, ...]:
     """Return all clients as the server sees them."""
     return tuple(Client(k, tuple(int(n) for n in row)) for k, row in enumerate(setup.counts))
+
+
+@contextmanager
+def own_threads() -> Iterator[None]:
+    """Give the caller's process back the number of threads it had: trials set their own."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Ready:

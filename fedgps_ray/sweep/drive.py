@@ -10,17 +10,13 @@ from fedgps_ray.results.read import work_seconds
 from fedgps_ray.spec import TrialSpec
 from fedgps_ray.sweep import launch
 from fedgps_ray.sweep.launch import Way
-from fedgps_ray.sweep.plan import SweepPlan
+from fedgps_ray.sweep.plan import Speaker, SweepPlan
 from fedgps_ray.sweep.state import State
 from fedgps_ray.sweep.tracker import Tracker
 
 
-class Screen(Protocol):
+class Screen(Speaker, Protocol):
     """Where a sweep is shown."""
-
-    def say(self, text: str) -> None:
-        """Tell something about the launch as a whole."""
-        ...
 
     def event(self, text: str) -> None:
         """Tell what happened to a trial, unless the live view shows it anyway."""

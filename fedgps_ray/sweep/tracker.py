@@ -14,7 +14,7 @@ from fedgps_ray.results import schema
 from fedgps_ray.results.read import read_trial
 from fedgps_ray.results.schema import ENDED, STOPPED
 from fedgps_ray.results.store import TrialStore
-from fedgps_ray.spec import ExecutionSpec, TrialSpec, columns
+from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep import machine
 from fedgps_ray.sweep.board import Record, planned, told
 from fedgps_ray.sweep.ledger import Entry, Ledger
@@ -64,7 +64,7 @@ class Tracker:
             return
         spec = self.specs[trial_id]
         done = self.ledger.rounds_done(spec)
-        trial = running(columns(spec), self.ledger.labels[trial_id])
+        trial = running(trial_id, self.state.records[trial_id], time.time())
         trial.first = trial.rounds_done = done
         self.state.running[trial_id] = trial
         self.state.lanes = max(self.state.lanes, len(self.state.running))

@@ -18,7 +18,7 @@ from fedgps_ray.rounds.pool import InProcess
 from fedgps_ray.rounds.setup import prepare
 from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import trial_spec
-from fedgps_ray.tools import cost
+from fedgps_ray.tools.cost import estimate as cost
 from fedgps_ray.tools.cost.estimate import FORWARD_SHARE
 from fedgps_ray.tools.cost.law import PROBES, Law, Work, image_terms, law_of, message_terms
 

@@ -12,7 +12,7 @@ from fedgps_ray.cli.app import err, out
 from fedgps_ray.cli.declared import PaperList, PaperWrite
 from fedgps_ray.errors import unknown
 from fedgps_ray.experiment import Experiment, load, paper_files
-from fedgps_ray.tools.cost import budget
+from fedgps_ray.tools.cost.estimate import budget
 
 FIGURES = ("ablation", "convergence", "divergence")  # not among the tables of results
 

@@ -28,7 +28,7 @@ from fedgps_ray.sweep.observe import standing
 from fedgps_ray.sweep.plan import Stopping, SweepPlan, imported, plan_of
 from fedgps_ray.sweep.state import State
 from fedgps_ray.sweep.view import counts
-from fedgps_ray.tools.cost import budget
+from fedgps_ray.tools.cost.estimate import budget
 
 
 def sweep(options: Sweep) -> None:

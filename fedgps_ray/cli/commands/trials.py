@@ -11,8 +11,7 @@ from rich.markup import escape
 from fedgps_ray.api.devices import device_settings, unused_gpu
 from fedgps_ray.api.progress import ending, follow, opening
 from fedgps_ray.api.running import has_ended, start
-from fedgps_ray.api.settings import checked_execution
-from fedgps_ray.cli import specs
+from fedgps_ray.api.settings import checked_execution, suited_trial
 from fedgps_ray.cli.again import survive
 from fedgps_ray.cli.app import err, out, say
 from fedgps_ray.cli.declared import Run
@@ -29,7 +28,7 @@ from fedgps_ray.tools.cost.brief import brief_seconds
 def run(options: Run) -> None:
     """Run one trial."""
     values = _settings(options) | device_settings(options.wanted)
-    spec, files, chosen = specs.trial(values, options.settings or [])
+    spec, files, chosen = suited_trial(values, options.settings or [])
     execution = checked_execution(out=options.folder, files=files, **options.wanted)
     say(_opening(spec, chosen))
     run_and_show(spec, kept_here(spec, execution), options.restart, options.as_json)
