@@ -98,7 +98,7 @@ class Run(Execution, Split):
 class Resume(Execution):
     """Continue a sweep, or every trial of a folder that was interrupted or failed.
 
-    Where it runs and where it reads and stores data is said here: a folder may come from anybody.
+    Say here where it runs and where it reads and stores data: a folder may come from anyone.
     """
 
     folder: Annotated[

@@ -76,7 +76,7 @@ def bunched(events: Iterable[Event], seconds: float) -> Iterator[list[Event]]:
             if (now := time.monotonic()) >= again:
                 yield held
                 held, again = [], now + seconds * isinstance(event, dict)
-    except Exception:  # of whatever kind: what was told before it comes first
+    except Exception:  # any kind: events before it are passed on first
         if held:
             yield held
         raise
@@ -181,7 +181,7 @@ def follow(crew: Crew, settings: TrialSettings, library: Actor | None = None) ->
                 losses = 0 if isinstance(event, dict) else losses
                 yield event
             return
-        except Exception as problem:  # of whatever kind: no server may stay behind
+        except Exception as problem:  # any kind: no server may stay behind
             crew.drop_server()
             if isinstance(problem, Lost) or not is_loss(problem):
                 raise

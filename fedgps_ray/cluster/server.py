@@ -17,7 +17,7 @@ from fedgps_ray.rounds.setup import Ready, prepare
 from fedgps_ray.rounds.trial import claimed, run_with_pool
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, received
 
-Data = Sequence[Reference]  # where the data set lies, if a library has it
+Data = Sequence[Reference]  # where the data set is, if a library has it
 
 
 class ServerActor:

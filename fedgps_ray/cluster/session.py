@@ -39,7 +39,7 @@ Reference = ray.ObjectRef[Any]
 _PRINT = ray._private.worker.print_to_stdstream
 
 _STUCK = threading.Event()  # a thread hangs in Ray, and would delay the end of the process
-_ENDING = threading.Event()  # processes die because the user has stopped: not to be told
+_ENDING = threading.Event()  # processes die because the user stopped the run: no need to report it
 
 # Ray's processes end with the thread that started them, so that thread stays.
 _BACKGROUND = ThreadPoolExecutor(1)
@@ -172,7 +172,7 @@ def _end_unborn() -> None:
 
 
 def _join(address: str, quiet: dict[str, Any]) -> None:
-    """Join a cluster; what answers there may not speak as Ray does, and Ray would wait for ever."""
+    """Join a cluster; if something other than Ray answers there, Ray itself would wait forever."""
     joined: Future[None] = Future()
 
     def attempt() -> None:
@@ -195,7 +195,7 @@ def _join(address: str, quiet: dict[str, Any]) -> None:
 
 
 def _knock(address: str) -> None:
-    """Find out at once whether anybody is there; Ray itself tries for a long time."""
+    """Find out at once whether anything listens there; Ray itself keeps trying for long."""
     if address.startswith("ray://"):
         raise UserError(
             f"{address}: only the command line hands work over by Ray Client;"
@@ -255,7 +255,7 @@ def _guard_session() -> None:
 
 
 def num_actors(execution: "ExecutionSpec", clients: int, per_round: int) -> int:
-    """Return how many client actors to start: one a client if they fit, else as many as help."""
+    """Return how many client actors to start: one per client if they fit, else as many as help."""
     fit = capacity(execution)
     if not fit and execution.client_gpus:
         raise UserError(

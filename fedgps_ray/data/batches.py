@@ -65,7 +65,7 @@ class Images:
         return max(1, min(self.pixels.shape[1:3]) // 8)
 
     def draw(self, rng: Rng, size: int) -> Draws | None:
-        """Draw the augmentation of so many images."""
+        """Draw the augmentation of a number of images."""
         numbers = self.numbers(rng, size)
         return Draws.of(_moved(numbers, self.pixels)) if len(numbers) else None
 
@@ -191,7 +191,7 @@ def as_tensor(array: NDArray[Any]) -> Tensor:
 
 
 def _spend_warning() -> None:
-    """Let PyTorch give its once-only warning about arrays that are not writable to nobody."""
+    """Swallow the warning about read-only arrays, which PyTorch gives only once."""
     array = np.zeros(1)
     array.flags.writeable = False
     with warnings.catch_warnings():

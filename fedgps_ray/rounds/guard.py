@@ -13,11 +13,11 @@ from fedgps_ray.references import found_of
 from fedgps_ray.references.failures import failed
 
 LOOP = "fedgps_ray.rounds.loop"
-PASSED_ON = (UserError, ClientFailed, Stopped, OutOfMemoryError)  # a full GPU is no fault of it
+PASSED_ON = (UserError, ClientFailed, Stopped, OutOfMemoryError)  # a full GPU is not its fault
 
 
 def guarded(method: Method) -> Method:
-    """Return a method whose errors are the user's; built-in methods are returned as they are."""
+    """Return a method whose errors become messages; built-in methods are returned unchanged."""
     origin = found_of(type(method))
     return method if origin is None else cast(Method, _Guarded(method, origin.code.name))
 

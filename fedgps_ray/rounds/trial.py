@@ -1,4 +1,4 @@
-"""One TrialSpec to rows in its folder, from wherever the trial last stood."""
+"""Runs one TrialSpec and writes its rows, from the first round or from the last checkpoint."""
 
 import os
 import shutil
@@ -25,8 +25,8 @@ from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, method_name
 from fedgps_ray.tensors import Params, num_bytes, views
 
-# A checkpoint is written as soon as clients keep so many bytes that are in no checkpoint yet: an
-# eighth of the memory. What is in one need not stay in memory.
+# A checkpoint is written as soon as clients keep more than this many bytes that no checkpoint has
+# yet: an eighth of the memory. What a checkpoint has need not stay in memory.
 MOST_UNSAVED = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
 
 
@@ -77,7 +77,7 @@ def run_with_pool(
 ) -> Generator[Event]:
     """Run a trial that is made ready; yield where it starts, then each row.
 
-    is_loss: says which exceptions are no fault of the trial and leave it to be continued.
+    is_loss: says which exceptions are not the trial's fault, so that it can be continued.
     """
     trial = _Trial(store, execution, ready, pool)
     store.open(execution)  # not before: what cannot be made ready leaves no trial behind

@@ -28,7 +28,7 @@ class Screen(Speaker, Protocol):
 
 
 def drive(plan: SweepPlan, screen: Screen) -> State:
-    """Run what is missing and return how the sweep stands then; one driver a folder."""
+    """Run what is missing and return the final state; a folder has one driver at a time."""
     ledger = plan.ledger
     with files.lock(ledger.folder):
         to_do = plan.to_do(screen)

@@ -80,7 +80,7 @@ class Tracker:
         self.tell(f"{self._label(trial.trial_id)} starts again from its checkpoint")
 
     def moved(self, trial_id: str, told: Table) -> None:
-        """Take in how a trial stands."""
+        """Record the progress of a trial."""
         trial = self.state.running.get(trial_id)
         if trial is None:
             return
@@ -258,7 +258,7 @@ class Callbacks(tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: Table, **_: object
     ) -> None:
-        """A trial tells how it stands."""
+        """A trial reports its progress."""
         CURRENT[-1].moved(_id(trial), result)
 
     def on_trial_complete(
