@@ -121,7 +121,7 @@ def start(address: str | None) -> None:
     """Start Ray without dashboard, statistics and chatter, its ports guarded by a token."""
     os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
     _ENDING.clear()
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    quiet: Table = {"log_to_driver": False, "logging_level": logging.ERROR}
     # Ray prints notices about dead processes whatever its settings; stdout may be JSON for a script
     ray._private.worker.print_to_stdstream = _print_to_stderr
     if address is None:
@@ -145,7 +145,7 @@ def start(address: str | None) -> None:
         ) from problem
 
 
-def _start_local(quiet: dict[str, Any]) -> None:
+def _start_local(quiet: Table) -> None:
     """Start Ray on this machine; again where a busy machine takes longer than Ray's own limit."""
     for starts in itertools.count(1):
         try:
@@ -171,7 +171,7 @@ def _end_unborn() -> None:
         kill_all(folder)
 
 
-def _join(address: str, quiet: dict[str, Any]) -> None:
+def _join(address: str, quiet: Table) -> None:
     """Join a cluster; if something other than Ray answers there, Ray itself would wait forever."""
     joined: Future[None] = Future()
 

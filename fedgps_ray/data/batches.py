@@ -4,14 +4,14 @@ import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgps_ray.data.arrays import Dataset
+from fedgps_ray.data.arrays import Array, Dataset
 from fedgps_ray.errors import UserError
 
 Augment = Literal["none", "flip_crop", "crop", "crop_flip"]
@@ -149,7 +149,7 @@ def _within(place: Tensor, extent: int) -> Tensor:
 
 
 def images(
-    pixels: NDArray[Any],
+    pixels: Array,
     labels: NDArray[np.int64],
     normal: Normal,
     augment: Augment = "none",
@@ -185,7 +185,7 @@ def examples(data: Dataset, part: Part, augment: Augment, to: Place) -> Examples
     return Rows(values, labels, *_scale_and_shift(normal, 1, to))
 
 
-def as_tensor(array: NDArray[Any]) -> Tensor:
+def as_tensor(array: Array) -> Tensor:
     """Wrap an array without copying, also one that may not be written to: we only read it."""
     return torch.from_numpy(array)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from fedgps_ray import seeds
 from fedgps_ray.data import datasets, partition
 from fedgps_ray.data.surrogate import Labelled, Noise, file_images, image_shape, noise_images
 from fedgps_ray.methods.base import Cohort
-from fedgps_ray.models import build, check_takes_tokens, initialise
+from fedgps_ray.models import Model, build, check_takes_tokens, initialise
 from fedgps_ray.rounds.guard import guarded
 from fedgps_ray.spec import TrialSpec
 from fedgps_ray.tensors import Params
@@ -90,7 +90,7 @@ class Ready:
         order = spec.device == "cuda"
         self.network = Network(self._model(), self.device, self.dtype, cast, order)
 
-    def _model(self) -> Any:
+    def _model(self) -> Model:
         data = self.setup.data
         outputs = self.method.num_outputs(data.num_classes)
         if data.kind == "tokens":

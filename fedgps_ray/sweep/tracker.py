@@ -135,8 +135,8 @@ class Tracker:
         if self.state.running.pop(trial_id, None) is not None:
             self.state.losses[trial_id] = reason
             self.lost.update({trial_id} if again else ())
-            how = "was lost" if again else "was interrupted"
-            self.tell(f"{self._label(trial_id)} {how}: {reason.splitlines()[0]}")
+            what = "was lost" if again else "was interrupted"
+            self.tell(f"{self._label(trial_id)} {what}: {reason.splitlines()[0]}")
 
     def note(self, trial_id: str, **facts: object) -> None:
         """Note in a trial's folder what its own processes do not know."""

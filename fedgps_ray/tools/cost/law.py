@@ -42,7 +42,7 @@ class Sizes(NamedTuple):
     noise_set: int = 8
 
 
-class Work(NamedTuple):
+class RoundWork(NamedTuple):
     """Images and steps of a client in a round."""
 
     real: float
@@ -81,7 +81,7 @@ def message_terms(weights: int, buffers: int, features: int, classes: int) -> Ve
     return np.array([1, weights, buffers, *of_classes], np.float64)
 
 
-def image_terms(work: Work) -> Vector:
+def image_terms(work: RoundWork) -> Vector:
     """Work is done on batches, all images, noise batches, or the whole noise set."""
     return np.array([work.batch, work.real, work.steps * work.noise_batch, work.noise_set])
 
@@ -133,7 +133,7 @@ def _play(method: Method, sizes: Sizes, precision: str) -> Counts:
     weights, buffers = worker.network.weights, worker.network.buffers
     return Counts(
         message_terms(len(weights), len(buffers), sizes.features, sizes.classes),
-        image_terms(Work(samples, *sizes[4:])),
+        image_terms(RoundWork(samples, *sizes[4:])),
         {name: pool.counts[name] / spec.clients for name in Law._fields},
     )
 

@@ -19,7 +19,7 @@ from fedgps_ray.data.partition import class_counts
 from fedgps_ray.identity import Settings, Table
 from fedgps_ray.loading import load
 from fedgps_ray.methods.averages import Replies
-from fedgps_ray.methods.base import Method, Reply, Turn
+from fedgps_ray.methods.base import Method, Question, Reply, Turn
 from fedgps_ray.rounds.collect import Sums, collected, join, take_out
 from fedgps_ray.rounds.loop import Finished, Snapshot, run
 from fedgps_ray.rounds.packing import pack, unpack
@@ -246,9 +246,10 @@ class Watched:
         self._finish(turn, replies)
 
     def _finish(self, turn: Turn, replies: Sequence[Reply]) -> None:
-        def ask(question: Any, sent: Any) -> Any:
+        def ask(question: Question, sent: object) -> list[Any]:
             answers = self.pool.ask(Asked(turn.round, question, self.watch(sent)), self.kept)
-            return self.watch(answers)
+            self.watch(answers)
+            return answers
 
         self.method.measure(self.state, turn, ask)
         self.check("measure")
@@ -269,8 +270,8 @@ def same(left: object, right: object) -> bool:
     return len(lefts) == len(rights) and all(map(_same_leaf, lefts, rights))
 
 
-def _same_leaf(left: Any, right: Any) -> bool:
-    if isinstance(left, torch.Tensor):
+def _same_leaf(left: object, right: object) -> bool:
+    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
         return left.dtype == right.dtype and torch.equal(left, right)
     return bool(left == right)
 
