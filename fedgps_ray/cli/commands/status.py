@@ -54,7 +54,7 @@ def _show(report: Settings) -> None:
 
 
 def _show_parent(options: Status) -> None:
-    """Show the results folders below a folder, a line each."""
+    """Show the results folders below a folder, one per line."""
     paths = list(below(options.folder))
     reports = {str(path): standing(path, options.timing, options.verify) for path in paths}
     if not reports:
