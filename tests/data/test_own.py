@@ -405,7 +405,7 @@ def test_tokens_train_with_a_model_that_takes_them(tmp_path, monkeypatch):
     made = Architecture(lambda shape, outputs: Model(Words(), 8, outputs), 1, "words")
     monkeypatch.setitem(models.MODELS, "words", made)
     monkeypatch.setattr("fedgps_ray.rounds.setup.check_takes_tokens", lambda name: None)
-    monkeypatch.setattr("fedgps_ray.rounds.worker.build", lambda name, *rest, **_: made.make(*rest))
+    monkeypatch.setattr("fedgps_ray.rounds.setup.build", lambda name, *rest, **_: made.make(*rest))
     settings = {"rounds": 30, "batch_size": 4, "optimizer": {"lr": 0.5}}
     _, last = run(tmp_path, dataset=str(path), model="words", partition="iid", **settings)
     assert last["accuracy"] == 1.0
