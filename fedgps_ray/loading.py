@@ -11,3 +11,11 @@ def load(reference: str) -> Any:
     """
     module, _, name = reference.partition(":")
     return getattr(importlib.import_module(module), name)
+
+
+def use_large_pages() -> None:
+    """Let PyTorch, not imported yet, keep large tensors in large pages where the system has them.
+
+    It saves a few percent of the time of a training step; whoever set it otherwise is obeyed.
+    """
+    os.environ.setdefault(LARGE_PAGES, "1")

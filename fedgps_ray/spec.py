@@ -252,7 +252,7 @@ class ExecutionSpec(BaseModel):
     client_cpus: Annotated[float, Field(gt=0)] = 1.0
     client_gpus: Annotated[float, Field(ge=0)] = 0.0
     address: str | None = None  # of a running cluster; None: start one here
-    hang_seconds: Annotated[float, Field(gt=0)] = 60.0  # an actor silent for so long is replaced
+    hang_seconds: Annotated[float, Field(gt=0)] = 60.0  # an actor silent for this long is replaced
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0
     data_dir: Path | None = None
     download: bool = False

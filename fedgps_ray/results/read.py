@@ -69,7 +69,7 @@ def _check_keys(path: Path, info: Row) -> None:
 
 
 def _check_types(folder: Path, info: Row) -> None:
-    """Refuse values that no version has written, before anybody computes with or prints them."""
+    """Refuse values that no version has written, before they are computed with or printed."""
     if info["status"] not in STATUSES:
         raise ValueError(f"status is {info['status']!r}")
     for key in ("execution", "versions", "summary", "files"):
@@ -287,7 +287,7 @@ def read_rows(path: Path, columns_: pa.Schema) -> pa.Table:
 def read_figures(path: Path, columns_: pa.Schema) -> pa.Table | None:
     """Return a trial's rows without the settings, which are the same in each of them.
 
-    Only for trials that are sealed: nobody looks whose rows they are. None if the columns are not
+    Only for trials that are sealed: whose rows they are is not checked. None if the columns are not
     those of this version; then `read_rows` has to read all of them.
     """
     return tables.read_some(path, columns_, columns_.names[len(SPEC) :])

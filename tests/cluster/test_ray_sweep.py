@@ -12,7 +12,7 @@ from fedgps_ray.sweep import launch
 from fedgps_ray.sweep.drive import SweepPlan, drive
 from fedgps_ray.sweep.launch import Stopping
 from fedgps_ray.sweep.ledger import Ledger
-from fedgps_ray.sweep.observe import observe, standing
+from fedgps_ray.sweep.observe import Observer, standing
 from fedgps_ray.sweep.tracker import Tracker
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
@@ -168,7 +168,7 @@ def test_search_stops_trials_without_promise_and_leaves_them_stopped(sweep, tiny
 @pytest.mark.slow
 def test_folder_shows_the_sweep_from_outside(sweep, grid, tmp_path):
     sweep(grid(["fedavg"], [0]))
-    seen = observe(tmp_path / "sweep")
+    seen = Observer(tmp_path / "sweep").look()
     assert not seen.is_driven
     assert (seen.state.finished, seen.state.left) == (1, 0)
     timing = standing(tmp_path / "sweep", timing=True)["timing"]
