@@ -1,5 +1,6 @@
 """Imports code by name, when it is needed."""
 
+import gc
 import importlib
 from typing import Any
 
@@ -10,4 +11,10 @@ def load(reference: str) -> Any:
     Commands and actors use this so that only the processes that need PyTorch import it.
     """
     module, _, name = reference.partition(":")
-    return getattr(importlib.import_module(module), name)
+    collects = gc.isenabled()
+    gc.disable()  # a fifth of the time goes to it otherwise: modules leave next to no garbage
+    try:
+        return getattr(importlib.import_module(module), name)
+    finally:
+        if collects:
+            gc.enable()
