@@ -1,7 +1,8 @@
 """Damaged folders: every command that reads one says the same as before, or tells the damage.
 
 FEDGPS_DAMAGE_CASES sets how many are tried: FEDGPS_DAMAGE_CASES=10000 pytest tests/damage.
-FEDGPS_DAMAGE_FIRST sets with which seed to begin, FEDGPS_DAMAGE_ASKED how many commands read each.
+FEDGPS_DAMAGE_FIRST sets with which seed to begin, FEDGPS_DAMAGE_ASKED how many commands read each,
+FEDGPS_DAMAGE_COUNTS names a file to which each command's answers are counted.
 """
 
 import functools
@@ -15,8 +16,10 @@ from typing import NamedTuple
 import pytest
 import typer
 
+import fedgps_ray
 from fedgps_ray import cli
 from fedgps_ray.analysis import load
+from fedgps_ray.analysis.report import page
 from fedgps_ray.errors import UserError
 from fedgps_ray.results import files
 from fedgps_ray.rounds import worker
@@ -31,6 +34,7 @@ CASES = int(os.environ.get("FEDGPS_DAMAGE_CASES", "300"))
 CHUNK = 50
 FIRST = int(os.environ.get("FEDGPS_DAMAGE_FIRST", "0"))
 FEW = "2" if CASES <= 300 else "10"  # commands per folder, in turn: of many folders, all
+REPORTS = 10  # a report takes as long as all other commands: one of so many folders is reported
 ASKED = int(os.environ.get("FEDGPS_DAMAGE_ASKED", FEW))
 TINY = {
     "dataset": {"name": "synthetic", "image_size": 8, "train_size": 40, "test_size": 20},
@@ -104,12 +108,12 @@ def run_command(capsys, monkeypatch, *words):
     return code, text.out, text.err
 
 
-def by_command(*words):
+def by_command(*words, tells=()):
     def ask(folder, capsys, monkeypatch):
         code, said, noted = run_command(capsys, monkeypatch, *words, folder)
         assert code in (0, 1, 2), (code, noted)
         assert "\x1b" not in said + noted
-        told = code != 0 or any(word in said + noted for word in TOLD)
+        told = code != 0 or any(word in said + noted for word in (*TOLD, *tells))
         return Answer(said.replace(str(folder), ""), told)
 
     return ask
@@ -127,6 +131,39 @@ def frames(folder, capsys, monkeypatch):
         place = frame.drop(columns=[name for name in ("folder",) if name in frame])
         tables.append(place.to_json(default_handler=str))
     return Answer(tables, bool(problems))
+
+
+def loaded(folder, capsys, monkeypatch):
+    """Read the results as a script does, with the models of the trials that have one."""
+    results = fedgps_ray.load(folder)
+    try:
+        frame = results.trials
+        found = [(each.trial_id, each.summary, weights(each)) for each in results]
+    except UserError as problem:
+        return Answer(None, bool(str(problem)))
+    return Answer(found, bool(frame.attrs["problems"] + frame.attrs["not_sealed"]))
+
+
+def weights(result):
+    if result.status != "finished":
+        return None
+    return {name: value.tolist() for name, value in result.model.state_dict().items()}
+
+
+def exported(folder, capsys, monkeypatch):
+    """Write all results to CSV files, and return these."""
+    answer = by_command("export", tells=["note: "])(folder, capsys, monkeypatch)
+    tables = [path.read_text() for path in sorted((folder / "export").glob("*.csv"))]
+    return Answer([text.replace(str(folder), "") for text in tables], answer.told)
+
+
+def reported(folder, capsys, monkeypatch):
+    """Write the report, all but the drawings: their numbers are in the page."""
+    monkeypatch.setattr(page, "save", lambda *drawing: None)
+    answer = by_command("report", tells=["left out: "])(folder, capsys, monkeypatch)
+    texts = [path.read_text() for path in sorted((folder / "report").glob("report.*"))]
+    said = [answer.said, *(text.replace(str(folder), "") for text in texts)]
+    return Answer(said, answer.told)
 
 
 def sweep_again(folder, capsys, monkeypatch):
@@ -168,6 +205,9 @@ COMMANDS = {
     "status --verify": by_command("status", "--verify"),
     "watch --once": by_command("watch", "--once"),
     "frames": frames,
+    "load": loaded,
+    "export": exported,
+    "report": reported,
     "resume": resume_single,
     "sweep": sweep_again,  # last: it moves trials away
 }
@@ -191,9 +231,9 @@ def test_a_damaged_folder_is_told_or_read_the_same(
                 now = answer(ask, damaged, *tools)
             except (Exception, typer.Exit) as problem:
                 raise AssertionError(f"{what}, then {name}") from problem
-            same = now.said == before[name].said
-            assert now.told or same, f"{what}, then {name}: {before[name].said} became {now.said}"
-            counts["told" if now.told else "unaffected"] += 1
+            if not now.told and now.said != before[name].said:
+                pytest.fail(f"{what}, then {name}: {difference(before[name].said, now.said)}")
+            counts[f"{name} {'told' if now.told else 'unaffected'}"] += 1
         shutil.rmtree(tmp_path / "damaged")
     note = os.environ.get("FEDGPS_DAMAGE_COUNTS")
     if note:
@@ -201,10 +241,20 @@ def test_a_damaged_folder_is_told_or_read_the_same(
             file.write(json.dumps(counts) + "\n")
 
 
+def difference(before, now):
+    """Return where two answers part."""
+    first, second = repr(before), repr(now)
+    at = len(os.path.commonprefix([first, second]))
+    start = max(0, at - 100)
+    return f"{first[start : at + 200]} became {second[start : at + 200]}"
+
+
 def asked(seed):
     """Return the commands for one folder; with few folders not all, as some take a second."""
     names = list(COMMANDS)
     chosen = {names[(seed + step) % len(names)] for step in range(ASKED)}
+    if ASKED >= len(names) and seed % REPORTS:
+        chosen.remove("report")
     return [(name, COMMANDS[name]) for name in names if name in chosen]
 
 
