@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+import traceback
 from collections import Counter
 from typing import NamedTuple
 
@@ -34,6 +35,8 @@ CASES = int(os.environ.get("FEDGPS_DAMAGE_CASES", "300"))
 CHUNK = 50
 FIRST = int(os.environ.get("FEDGPS_DAMAGE_FIRST", "0"))
 FEW = "2" if CASES <= 300 else "10"  # commands per folder, in turn: of many folders, all
+COUNTS = os.environ.get("FEDGPS_DAMAGE_COUNTS")
+GOOD = ("told", "unaffected")
 REPORTS = 17  # a report takes longer than all other commands: one of so many folders has one
 ASKED = int(os.environ.get("FEDGPS_DAMAGE_ASKED", FEW))
 TINY = {
@@ -224,31 +227,44 @@ def test_a_damaged_folder_is_told_or_read_the_same(
     if not before:
         before |= {name: answer(ask, pristine, *tools) for name, ask in COMMANDS.items()}
     assert [name for name, each in before.items() if each.told] == []
-    counts = Counter()
+    counts, wrong = Counter(), []
     for seed in range(first, min(first + CHUNK, FIRST + CASES)):
-        damaged = shutil.copytree(pristine, tmp_path / "damaged" / "sweep")
+        damaged = shutil.copytree(pristine, tmp_path / f"damaged-{seed}" / "sweep")
         what = harm(damaged, seed)
-        for name, ask in asked(seed):
-            try:
-                now = answer(ask, damaged, *tools)
-            except (Exception, typer.Exit) as problem:
-                raise AssertionError(f"{what}, then {name}") from problem
-            if not now.told and now.said != before[name].said:
-                pytest.fail(f"{what}, then {name}: {difference(before[name].said, now.said)}")
-            counts[f"{name} {'told' if now.told else 'unaffected'}"] += 1
-        shutil.rmtree(tmp_path / "damaged")
-    note = os.environ.get("FEDGPS_DAMAGE_COUNTS")
-    if note:
-        with open(note, "a") as file:
-            file.write(json.dumps(counts) + "\n")
+        heard = {name: hear(ask, before[name], damaged, *tools) for name, ask in asked(seed)}
+        problems = [
+            f"{what}, then {name}: {verdict}"
+            for name, verdict in heard.items()
+            if verdict not in GOOD
+        ]
+        counts.update(f"{name}: {verdict}" for name, verdict in heard.items() if verdict in GOOD)
+        counts["folders " + ("told" if "told" in heard.values() else "unaffected")] += 1
+        wrong += problems
+        if not problems:
+            shutil.rmtree(damaged.parent)
+    if COUNTS:
+        with open(COUNTS, "a") as file:
+            file.write(json.dumps({"first": first, "wrong": len(wrong), **counts}) + "\n")
+    assert not wrong, "\n".join(wrong)
+
+
+def hear(ask, before, damaged, *tools):
+    """Return "told" or "unaffected", or what is wrong with an answer."""
+    try:
+        now = answer(ask, damaged, *tools)
+    except (Exception, typer.Exit):
+        return traceback.format_exc()[-2000:]
+    if now.told or now.said == before.said:
+        return "told" if now.told else "unaffected"
+    return difference(repr(before.said), repr(now.said))
 
 
 def difference(before, now):
-    """Return where two answers part."""
-    first, second = repr(before), repr(now)
-    at = len(os.path.commonprefix([first, second]))
+    """Return where two texts part."""
+    signs = enumerate(zip(before, now, strict=False))
+    at = next((place for place, (one, other) in signs if one != other), len(before))
     start = max(0, at - 100)
-    return f"{first[start : at + 200]} became {second[start : at + 200]}"
+    return f"{before[start : at + 200]} became {now[start : at + 200]}"
 
 
 def asked(seed):
@@ -284,3 +300,18 @@ def test_the_pristine_trials_are_those_that_it_says(pristine):
     paths = pristine.glob("trials/*/trial.json")
     statuses = sorted(json.loads(path.read_text())["status"] for path in paths)
     assert statuses == ["finished", "finished", "interrupted"]
+
+
+def test_a_report_tells_of_a_lost_plan(pristine, tmp_path, capsys, monkeypatch):
+    copy = shutil.copytree(pristine, tmp_path / "copy" / "sweep")
+    (copy / "experiment.json").unlink()
+    answer = reported(copy, capsys, monkeypatch)
+    assert answer.told
+    assert "experiment.json is gone" in answer.said[1]
+
+
+def test_a_report_tells_of_an_unreadable_partition(pristine, tmp_path, capsys, monkeypatch):
+    copy = shutil.copytree(pristine, tmp_path / "copy" / "sweep")
+    path = next(copy.glob("trials/*/checkpoint")).parent / "partition.parquet"
+    path.write_bytes(path.read_bytes()[:100])
+    assert reported(copy, capsys, monkeypatch).told
