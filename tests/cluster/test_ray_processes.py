@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedgps_ray.analysis.report.again import command as exact_command
-from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.results.read import read_trial
 from fedgps_ray.tools.chaos import KINDS
+from tests.processes import patient
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -127,11 +127,6 @@ def titles(session):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             found[pid] = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     return found
-
-
-def patient(seconds):
-    """Return a limit as it has to be on a machine that is busy with other things."""
-    return seconds * POLICY.pace().slowness
 
 
 def until_gone(session):
