@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from fedgps_ray.analysis import figures, load, metrics
+from fedgps_ray.results.folders import PLAN, has_lost_plan
 from fedgps_ray.results.read import Row, read_experiment
 
 
@@ -41,9 +42,9 @@ def read(folders: Sequence[Path], tell: load.Tell = load.silent) -> Frames:
     trials, rounds = source.trials(), source.rounds()
     runs = metrics.runs(trials, rounds)
     partitions = source.partitions(_examples(runs))
-    problems = dict.fromkeys(
-        text for frame in (trials, rounds, partitions) for text in frame.attrs["problems"]
-    )
+    unread = [text for frame in (trials, rounds, partitions) for text in frame.attrs["problems"]]
+    problems = dict.fromkeys([*unread, *_lost_plans(folders)])
+    runs.attrs["problems"] = list(problems)  # whoever shows the runs tells all that was left out
     return Frames(
         runs,
         figures.labelled(rounds, runs),
@@ -60,12 +61,22 @@ def _examples(runs: pd.DataFrame) -> set[str]:
     return set(has_one.drop_duplicates(["setting", "scenario"])["trial_id"])
 
 
+def _lost_plans(folders: Sequence[Path]) -> list[str]:
+    """Say which sweeps do not tell any more what they were to run."""
+    places = [place for folder in folders for place in (folder, *sorted(folder.glob("*/")))]
+    return [
+        f"{place / PLAN} is gone: planned trials that have not begun are not known"
+        for place in places
+        if has_lost_plan(place)
+    ]
+
+
 def _planned(folders: Sequence[Path]) -> list[Row]:
     """Return the cells that sweeps were to run, each with its folder and experiment file."""
     paths = [
         path
         for folder in folders
-        for place in ("experiment.json", "*/experiment.json")
+        for place in (PLAN, f"*/{PLAN}")
         for path in sorted(folder.glob(place))
     ]
     return [cell for path in paths for cell in _cells(path.parent)]

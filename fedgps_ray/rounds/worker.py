@@ -59,9 +59,9 @@ class Worker(Ready):
         self._parts = [torch.from_numpy(part.copy()).to(self.device) for part in setup.parts]
         self._train, self._test = self._examples()
         self._surrogate = self._surrogate_images()
-        if spec.compile:
-            with_noise = spec.batch_size + spec.surrogate.batch_size
-            self.network.compile({spec.batch_size, with_noise})
+        if self.spec.compile:
+            with_noise = self.spec.batch_size + self.spec.surrogate.batch_size
+            self.network.compile({self.spec.batch_size, with_noise})
 
     def _examples(self) -> tuple[Examples, Batches]:
         data, to = self.setup.data, (self.device, self.dtype)

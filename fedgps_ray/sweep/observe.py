@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from fedgps_ray.errors import UserError
 from fedgps_ray.identity import Label, Settings, Table
 from fedgps_ray.results import files, schema
+from fedgps_ray.results.folders import has_lost_plan
 from fedgps_ray.results.index import Index, in_short
 from fedgps_ray.results.read import (
     DAMAGED,
@@ -209,7 +210,7 @@ def standing(folder: Path, timing: bool, verify: bool = False) -> Table:
         "trials": statuses,
         **_accuracies(folder, places, infos),
     }
-    if (folder / states.FILE).exists() and not (folder / "experiment.json").exists():
+    if has_lost_plan(folder):
         answer["note"] = "experiment.json is gone; what is shown comes from the trials"
     if verify:
         hashed = sum(bool(info.get("has_files")) for info in infos.values())

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fedgps_ray.results import files, schema
+from fedgps_ray.results.folders import LIVE
 from fedgps_ray.sweep.board import Record
 from fedgps_ray.sweep.drawing import thinned
 from fedgps_ray.units import printable
@@ -18,7 +19,7 @@ EVENTS_KEPT = 200
 CURVE_KEPT = 48
 RECENT_SECONDS = 60.0  # over which rounds per second are counted
 USUAL_LAG = 1.5  # seconds of a trial before and after its rounds, until that was measured
-FILE = "live.json"
+FILE = LIVE
 Key = tuple[str, str]  # method and setting, which decide what a round takes
 
 
