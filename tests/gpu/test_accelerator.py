@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional
 
 from fedgps_ray.cluster.client import _Call
 from fedgps_ray.cluster.parcels import WORTH_LENDING, open_parcel, wrap
@@ -17,15 +19,17 @@ from fedgps_ray.methods.averages import averaged
 from fedgps_ray.methods.base import Turn
 from fedgps_ray.methods.ccvr import Query, class_moments
 from fedgps_ray.methods.fedgps import Prototypes, feature_distance
-from fedgps_ray.models import MODELS
+from fedgps_ray.models import MODELS, build
 from fedgps_ray.rounds.collect import collected, take_out
 from fedgps_ray.rounds.pool import InProcess
 from fedgps_ray.rounds.setup import prepare
 from fedgps_ray.rounds.trial import claimed, run_with_pool
 from fedgps_ray.rounds.worker import Asked, Job, Worker
 from fedgps_ray.spec import ExecutionSpec, trial_spec
+from fedgps_ray.training.network import Network
 from tests.gpu.pretend import DEVICE, OnDevice, counted, pretend
 
+CUDA = torch.device("cuda")
 ROUNDS = 3
 FASTER = {"ccvr": {"virtual_features": 20}}
 READS_PER_CLIENT = 10
@@ -282,3 +286,20 @@ def test_traffic_is_counted():
         "aten.index.Tensor": 1,
         "aten._to_copy.default": 1,
     }
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_computes_on_cuda_alone(name):
+    """Forward and in a test; PyTorch goes back only where there is a GPU."""
+    with torch.device("meta"):
+        model = build(name, (3, 32, 32), 6)
+    with FakeTensorMode():
+        network = Network(model, CUDA, torch.float32, channels_last=True)
+        x, y = torch.empty(4, 3, 32, 32, device=CUDA), torch.arange(4, device=CUDA)
+        loss = functional.cross_entropy(network(x), y)
+        network.model.eval()
+        with torch.no_grad():
+            tested = network(x)
+        assert {part.device.type for part in (loss, tested)} == {"cuda"}
+        with pytest.raises(RuntimeError, match="device"):
+            network(x.cpu())
