@@ -12,7 +12,7 @@ sweeps.json says which trial is of which sweep.
 import argparse
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -40,39 +40,66 @@ def finished(folder: Path) -> Iterator[Path]:
             yield path.parent
 
 
+def published(out: Path) -> dict[str, str]:
+    """Return the sweep of each trial that was collected before."""
+    if not (out / INDEX).exists():
+        return {}
+    index = files.read_json(out / INDEX)
+    return {trial: name for name in index if name != files.SEAL for trial in index[name]}
+
+
 def collect(folders: Sequence[Path], out: Path) -> int:
-    """Write the small files of all finished trials in place of what is there; return their size."""
+    """Write the small files of all finished trials beside what is there; return their size.
+
+    A trial that was collected before is written anew if it is in one of the folders, and is
+    otherwise kept as it is.
+    """
     for folder in folders:
         if folder.name not in SWEEPS:
             raise unknown("sweep", folder.name, SWEEPS)
     found = {folder.name: list(finished(folder)) for folder in folders}
     if not any(found.values()):
         raise UserError(f"no finished trials in {', '.join(map(str, folders))}")
-    every = [trial for trials in found.values() for trial in trials]
-    if twice := len(every) - len({trial.name for trial in every}):
-        raise UserError(f"{twice} trials are in two of the folders: which sweep are they of?")
-    _clear(out)
-    partitions: set[str] = set()
-    for trial in every:
+    _check_out(out)
+    sweeps = _sweeps(found, published(out))
+    partitions = _partitions(out, {trial.name for trials in found.values() for trial in trials})
+    for trial in (trial for trials in found.values() for trial in trials):
         _one(trial, out / "trials" / trial.name, partitions)
-    names = {name: [trial.name for trial in trials] for name, trials in found.items()}
-    files.write_json(out / INDEX, names, durable=False)
+    names = {name: sorted(t for t in sweeps if sweeps[t] == name) for name in SWEEPS}
+    index = {name: trials for name, trials in names.items() if trials}
+    files.write_json(out / INDEX, index, durable=False)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     if size > LIMIT_BYTES:
         raise UserError(f"{size} bytes are more than the {LIMIT_BYTES} that may be published")
     return size
 
 
-def _clear(out: Path) -> None:
-    """Remove what was collected before; a folder of anything else is refused."""
+def _sweeps(found: Mapping[str, Sequence[Path]], before: Mapping[str, str]) -> dict[str, str]:
+    """Return the sweep of each trial, found now or before; no trial may be of two."""
+    pairs = {(trial.name, name) for name, trials in found.items() for trial in trials}
+    pairs |= set(before.items())
+    sweeps = dict(pairs)
+    if twice := len(pairs) - len(sweeps):
+        raise UserError(f"{twice} trials are in two of the sweeps: which one are they of?")
+    return sweeps
+
+
+def _check_out(out: Path) -> None:
+    """Refuse a folder that holds something else than collected trials."""
     if out.exists() and any(out.iterdir()) and not (out / INDEX).exists():
         raise UserError(f"{out} holds something else: no {INDEX} is there; use another --out")
-    if (out / "trials").exists():
-        shutil.rmtree(out / "trials")
+
+
+def _partitions(out: Path, replaced: Collection[str]) -> set[str]:
+    """Return the hashes of the partitions that stay, with trials that are not replaced."""
+    folders = [path.parent for path in out.glob("trials/*/partition.parquet")]
+    kept = [folder for folder in folders if folder.name not in replaced]
+    return {json.loads((f / "trial.json").read_text())["partition_sha256"] for f in kept}
 
 
 def _one(source: Path, target: Path, partitions: set[str]) -> None:
     """Write one trial; a partition is written with the first trial that has it."""
+    shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     info = json.loads((source / "trial.json").read_text())
     kept = {key: value for key, value in info.items() if key not in LEFT_OUT}

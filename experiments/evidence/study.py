@@ -10,7 +10,7 @@ import pandas as pd
 from fedgps_ray.analysis import load
 from fedgps_ray.analysis.names import published_name
 from fedgps_ray.errors import UserError
-from fedgps_ray.experiments.evidence.collect import INDEX
+from fedgps_ray.experiments.evidence.collect import INDEX, published
 from fedgps_ray.results import files
 
 WITH_NOISE = ("vhl", "fedgps", "fedgps_cf")
@@ -49,7 +49,7 @@ def read(results: Path) -> Study:
     """Read what was collected; anything damaged is an error."""
     if not (results / INDEX).exists():
         raise UserError(f"no results in {results}: run the sweeps of README.md, then collect.py")
-    sweeps = _sweeps(results)
+    sweeps = published(results)
     trials, rounds = load.trials(results), load.rounds(results)
     if problems := [*trials.attrs["problems"], *rounds.attrs["problems"]]:
         raise UserError("\n".join(problems))
@@ -59,12 +59,6 @@ def read(results: Path) -> Study:
     rounds = rounds.assign(trial_id=names, label=names.map(known["variant"]))
     path = results / THEORY
     return Study(trials, rounds, files.read_json(path) if path.exists() else {})
-
-
-def _sweeps(results: Path) -> dict[str, str]:
-    """Return the sweep of each trial."""
-    index = files.read_json(results / INDEX)
-    return {trial: name for name in index if name != files.SEAL for trial in index[name]}
 
 
 def scored(trials: pd.DataFrame) -> pd.DataFrame:
