@@ -2,17 +2,17 @@
 
     python -m fedgps_ray.experiments.evidence.collect runs/evidence/* --out RESULTS
 
-A folder is named after its sweep (see sweeps.py). A trial keeps its settings and its curves, 4 to
-6 KB, and each partition is kept once. Left out are models, rows of single clients (but for the mean
-norm of their updates), losses, times, paths, and all but the last weights hash, which is in
-trial.json. Drift and the worst client have seven digits. `fedgps-ray report` reads the rest;
-sweeps.json says which trial is of which sweep.
+A folder is named after its sweep (see sweeps.py), here and in the results. Trials that were
+collected before stay. A trial keeps its settings and its curves, 4 to 6 KB, and a sweep keeps each
+partition once. Left out are models, rows of single clients (but for the mean norm of their
+updates), losses, times, paths, and all but the last weights hash, which is in trial.json. Drift and
+the worst client have seven digits. `fedgps-ray report` reads the rest.
 """
 
 import argparse
 import json
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,7 +29,6 @@ ROUNDED = ["worst_client_accuracy", "update_diversity"]
 OF_LAST_ROUND = ["class_accuracy", "p10_client_accuracy", "median_client_accuracy"]
 LEFT_OUT = ("machine", "computed_on", "updated", "moved_samples", files.SEAL)
 COUNTS = ["trial_id", "client", "class", "count"]
-INDEX = "sweeps.json"
 LIMIT_BYTES = 3_000_000
 
 
@@ -42,10 +41,8 @@ def finished(folder: Path) -> Iterator[Path]:
 
 def published(out: Path) -> dict[str, str]:
     """Return the sweep of each trial that was collected before."""
-    if not (out / INDEX).exists():
-        return {}
-    index = files.read_json(out / INDEX)
-    return {trial: name for name in index if name != files.SEAL for trial in index[name]}
+    folders = (path.parent for path in sorted(out.glob("*/trials/*/trial.json")))
+    return {folder.name: folder.parents[1].name for folder in folders}
 
 
 def collect(folders: Sequence[Path], out: Path) -> int:
@@ -57,62 +54,47 @@ def collect(folders: Sequence[Path], out: Path) -> int:
     for folder in folders:
         if folder.name not in SWEEPS:
             raise unknown("sweep", folder.name, SWEEPS)
-    found = {folder.name: list(finished(folder)) for folder in folders}
-    if not any(found.values()):
+    found = [(folder.name, trial) for folder in folders for trial in finished(folder)]
+    if not found:
         raise UserError(f"no finished trials in {', '.join(map(str, folders))}")
-    _check_out(out)
-    sweeps = _sweeps(found, published(out))
-    partitions = _partitions(out, {trial.name for trials in found.values() for trial in trials})
-    for trial in (trial for trials in found.values() for trial in trials):
-        _one(trial, out / "trials" / trial.name, partitions)
-    names = {name: sorted(t for t in sweeps if sweeps[t] == name) for name in SWEEPS}
-    index = {name: trials for name, trials in names.items() if trials}
-    files.write_json(out / INDEX, index, durable=False)
+    _check(found, published(out))
+    for sweep, trial in found:
+        _one(trial, out / sweep / "trials" / trial.name)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     if size > LIMIT_BYTES:
         raise UserError(f"{size} bytes are more than the {LIMIT_BYTES} that may be published")
     return size
 
 
-def _sweeps(found: Mapping[str, Sequence[Path]], before: Mapping[str, str]) -> dict[str, str]:
-    """Return the sweep of each trial, found now or before; no trial may be of two."""
-    pairs = {(trial.name, name) for name, trials in found.items() for trial in trials}
-    pairs |= set(before.items())
-    sweeps = dict(pairs)
-    if twice := len(pairs) - len(sweeps):
-        raise UserError(f"{twice} trials are in two of the sweeps: which one are they of?")
-    return sweeps
+def _check(found: Sequence[tuple[str, Path]], before: Mapping[str, str]) -> None:
+    """Refuse trials that are of two sweeps."""
+    pairs = {(trial.name, sweep) for sweep, trial in found} | set(before.items())
+    if twice := len(pairs) - len(dict(pairs)):
+        raise UserError(f"{twice} trials are of two sweeps: which one is right?")
 
 
-def _check_out(out: Path) -> None:
-    """Refuse a folder that holds something else than collected trials."""
-    if out.exists() and any(out.iterdir()) and not (out / INDEX).exists():
-        raise UserError(f"{out} holds something else: no {INDEX} is there; use another --out")
-
-
-def _partitions(out: Path, replaced: Collection[str]) -> set[str]:
-    """Return the hashes of the partitions that stay, with trials that are not replaced."""
-    folders = [path.parent for path in out.glob("trials/*/partition.parquet")]
-    kept = [folder for folder in folders if folder.name not in replaced]
-    return {json.loads((f / "trial.json").read_text())["partition_sha256"] for f in kept}
-
-
-def _one(source: Path, target: Path, partitions: set[str]) -> None:
-    """Write one trial; a partition is written with the first trial that has it."""
+def _one(source: Path, target: Path) -> None:
+    """Write one trial; a partition is written with the first trial of a sweep that has it."""
     shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
     info = json.loads((source / "trial.json").read_text())
     kept = {key: value for key, value in info.items() if key not in LEFT_OUT}
     kept["execution"] = {}  # where it ran is no part of the evidence, but every trial has the key
     rounds = read_rows(source / "rounds.parquet", ROUNDS)
     clients = read_rows(source / "clients.parquet", CLIENTS)
+    is_new = info["partition_sha256"] not in _partitions(target.parent)
+    target.mkdir(parents=True)
     _write(small(rounds, clients), target / "rounds.parquet")
-    if info["partition_sha256"] not in partitions:
-        partitions.add(info["partition_sha256"])
+    if is_new:
         counts = pq.read_table(source / "partition.parquet")
         _write(_plain(counts).select(COUNTS), target / "partition.parquet")
     kept["files"] = hashes(target)
     files.write_json(target / "trial.json", kept, durable=False)
+
+
+def _partitions(trials: Path) -> set[str]:
+    """Return the hashes of the partitions that are kept with some trials."""
+    kept = [path.with_name("trial.json") for path in trials.glob("*/partition.parquet")]
+    return {json.loads(path.read_text())["partition_sha256"] for path in kept}
 
 
 def small(rounds: pa.Table, clients: pa.Table) -> pa.Table:

@@ -10,7 +10,7 @@ import pandas as pd
 from fedgps_ray.analysis import load
 from fedgps_ray.analysis.names import published_name
 from fedgps_ray.errors import UserError
-from fedgps_ray.experiments.evidence.collect import INDEX, published
+from fedgps_ray.experiments.evidence.collect import published
 from fedgps_ray.results import files
 
 WITH_NOISE = ("vhl", "fedgps", "fedgps_cf")
@@ -47,9 +47,9 @@ class Study(NamedTuple):
 
 def read(results: Path) -> Study:
     """Read what was collected; anything damaged is an error."""
-    if not (results / INDEX).exists():
-        raise UserError(f"no results in {results}: run the sweeps of README.md, then collect.py")
     sweeps = published(results)
+    if not sweeps:
+        raise UserError(f"no results in {results}: run the sweeps of README.md, then collect.py")
     trials, rounds = load.trials(results), load.rounds(results)
     if problems := [*trials.attrs["problems"], *rounds.attrs["problems"]]:
         raise UserError("\n".join(problems))

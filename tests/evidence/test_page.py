@@ -90,7 +90,7 @@ def published(results, tmp_path_factory):
 
 
 def test_collected_trials_are_small_and_read_like_the_originals(results, published):
-    folders = list((published / "trials").iterdir())
+    folders = list(published.glob("*/trials/*"))
     sizes = [sum(p.stat().st_size for p in folder.iterdir()) for folder in folders]
     assert sum(sizes) / len(sizes) < 5_000
     columns = ["trial_id", "status", "last_ten_accuracy", "variant"]
@@ -119,7 +119,7 @@ def test_collected_files_say_nothing_of_the_machine(results, published):
     for path in published.rglob("*"):
         if path.is_file():
             assert str(results).encode() not in path.read_bytes()
-    text = json.loads(next(published.glob("trials/*/trial.json")).read_text())
+    text = json.loads(next(published.glob("*/trials/*/trial.json")).read_text())
     assert text["execution"] == {}
     assert "machine" not in text
 
@@ -142,23 +142,39 @@ def test_a_folder_that_is_no_sweep_of_the_study_is_refused(tmp_path):
 
 def test_a_trial_of_two_sweeps_is_refused(results, tmp_path):
     shutil.copytree(results / "depth", tmp_path / "cnn")
-    with pytest.raises(UserError, match="30 trials are in two"):
+    with pytest.raises(UserError, match="30 trials are of two"):
         collect.collect([results / "depth", tmp_path / "cnn"], tmp_path / "out")
 
 
-def test_other_files_are_never_cleared_away(results, tmp_path):
-    (tmp_path / "trials").mkdir()
-    (tmp_path / "trials" / "mine.txt").write_text("mine")
-    with pytest.raises(UserError, match="holds something else"):
-        collect.collect([results / "depth"], tmp_path)
-    assert (tmp_path / "trials" / "mine.txt").exists()
-
-
-def test_collecting_again_replaces_what_was_there(results, tmp_path):
-    collect.collect([results / "depth", results / "ablation"], tmp_path)
+def test_collecting_adds_to_what_was_there(results, tmp_path):
+    collect.collect([results / "ablation"], tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    (tmp_path / "theory.json").write_text("{}")
     collect.collect([results / "depth"], tmp_path)
-    assert len(list((tmp_path / "trials").iterdir())) == 30
-    assert set(files.read_json(tmp_path / "sweeps.json")) == {"depth", "sha256"}
+    sweeps = list(collect.published(tmp_path).values())
+    assert (sweeps.count("depth"), sweeps.count("ablation")) == (30, 32)
+    assert {path: path.read_bytes() for path in before} == before
+    assert (tmp_path / "theory.json").exists()
+
+
+def test_collecting_again_changes_nothing(results, tmp_path):
+    """Also the partitions: each stays with one trial of the sweep."""
+    collect.collect([results / "depth"], tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    few = tmp_path.with_name("few") / "depth"
+    with_partition = sorted(path.parent.name for path in before if path.stem == "partition")
+    for name in with_partition[:1]:
+        shutil.copytree(results / "depth" / "trials" / name, few / "trials" / name)
+    collect.collect([few], tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert [problem for trial in tmp_path.glob("*/trials/*") for problem in check(trial)] == []
+
+
+def test_a_trial_that_was_collected_for_another_sweep_is_refused(results, tmp_path):
+    collect.collect([results / "depth"], tmp_path / "out")
+    shutil.copytree(results / "depth", tmp_path / "cnn")
+    with pytest.raises(UserError, match="30 trials are of two"):
+        collect.collect([tmp_path / "cnn"], tmp_path / "out")
 
 
 def test_too_much_is_refused(results, tmp_path, monkeypatch):
@@ -306,7 +322,7 @@ def test_the_published_figures_are_those_of_the_page():
 def test_the_published_results_are_small_and_whole():
     everything = [path for path in page.RESULTS.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in everything) < collect.LIMIT_BYTES
-    trials = list((page.RESULTS / "trials").iterdir())
+    trials = list(page.RESULTS.glob("*/trials/*"))
     assert [problem for trial in trials for problem in check(trial, full=True)] == []
     assert all(
         json.loads((trial / "trial.json").read_text())["execution"] == {} for trial in trials
