@@ -2,8 +2,8 @@
 
     python -m fedgps_ray.experiments.evidence.collect runs/evidence/* --out RESULTS
 
-A folder is named after its sweep (see sweeps.py), here and in the results. Trials that were
-collected before stay. A trial keeps its settings and its curves, 4 to 6 KB, and a sweep keeps each
+A folder is named after its sweep (see sweeps.py), here and in the results, where the two searches
+are in a folder of their own. Trials that were collected before stay. A trial keeps its settings and its curves, 4 to 6 KB, and a sweep keeps each
 partition once. Left out are models, rows of single clients (but for the mean norm of their
 updates), losses, times, paths, and all but the last weights hash, which is in trial.json. Drift and
 the worst client have seven digits. `fedgps-ray report` reads the rest.
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedgps_ray.errors import UserError, unknown
-from fedgps_ray.experiments.evidence.sweeps import SWEEPS
+from fedgps_ray.experiments.evidence.sweeps import SWEEPS, place
 from fedgps_ray.results import files
 from fedgps_ray.results.read import hashes, read_rows
 from fedgps_ray.results.schema import CLIENTS, ENDED, ROUNDS
@@ -41,8 +41,11 @@ def finished(folder: Path) -> Iterator[Path]:
 
 def published(out: Path) -> dict[str, str]:
     """Return the sweep of each trial that was collected before."""
-    folders = (path.parent for path in sorted(out.glob("*/trials/*/trial.json")))
-    return {folder.name: folder.parents[1].name for folder in folders}
+    return {
+        path.parent.name: name
+        for name in SWEEPS
+        for path in sorted(place(out, name).glob("trials/*/trial.json"))
+    }
 
 
 def collect(folders: Sequence[Path], out: Path) -> int:
@@ -59,7 +62,7 @@ def collect(folders: Sequence[Path], out: Path) -> int:
         raise UserError(f"no finished trials in {', '.join(map(str, folders))}")
     _check(found, published(out))
     for sweep, trial in found:
-        _one(trial, out / sweep / "trials" / trial.name)
+        _one(trial, place(out, sweep) / "trials" / trial.name)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     if size > LIMIT_BYTES:
         raise UserError(f"{size} bytes are more than the {LIMIT_BYTES} that may be published")

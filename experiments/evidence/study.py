@@ -11,6 +11,7 @@ from fedgps_ray.analysis import load
 from fedgps_ray.analysis.names import published_name
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiments.evidence.collect import published
+from fedgps_ray.experiments.evidence.sweeps import place
 from fedgps_ray.results import files
 
 WITH_NOISE = ("vhl", "fedgps", "fedgps_cf")
@@ -50,7 +51,8 @@ def read(results: Path) -> Study:
     sweeps = published(results)
     if not sweeps:
         raise UserError(f"no results in {results}: run the sweeps of README.md, then collect.py")
-    trials, rounds = load.trials(results), load.rounds(results)
+    folders = [place(results, name) for name in dict.fromkeys(sweeps.values())]
+    trials, rounds = load.trials(*folders), load.rounds(*folders)
     if problems := [*trials.attrs["problems"], *rounds.attrs["problems"]]:
         raise UserError("\n".join(problems))
     trials = scored(trials.assign(sweep=trials["trial_id"].map(sweeps)))

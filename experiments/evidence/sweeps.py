@@ -1,5 +1,6 @@
 """The sweeps of the study: the name of each results folder, its file, its number of trials."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -21,3 +22,11 @@ SWEEPS = {
     "lengths": Sweep("how far ahead, how much noise", "lengths.toml", 6),
     "cnn": Sweep("CIFAR-10 small, `cnn`", "depth_cnn.toml", 8),
 }
+
+SEARCHES = ("fedadam", "tuning")
+SEARCH = "search"  # a folder beside the comparison, so that a report on that does not mix them
+
+
+def place(results: Path, name: str) -> Path:
+    """Return the folder of a sweep's published results."""
+    return results / SEARCH / name if name in SEARCHES else results / name

@@ -19,7 +19,6 @@ from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import cells, document
 from fedgps_ray.experiments.evidence import ablation, collect, compare, page, study
 from fedgps_ray.experiments.evidence.sweeps import SWEEPS
-from fedgps_ray.results import files
 from fedgps_ray.results.read import check
 
 ROOT = Path(__file__).parents[2]
@@ -155,6 +154,14 @@ def test_collecting_adds_to_what_was_there(results, tmp_path):
     assert (sweeps.count("depth"), sweeps.count("ablation")) == (30, 32)
     assert {path: path.read_bytes() for path in before} == before
     assert (tmp_path / "theory.json").exists()
+
+
+def test_searches_are_kept_apart_from_the_comparison(results, tmp_path):
+    shutil.copytree(results / "depth", tmp_path / "tuning")
+    collect.collect([tmp_path / "tuning", results / "ablation"], tmp_path / "out")
+    assert len(load.trials(tmp_path / "out")) == 32
+    assert len(load.trials(tmp_path / "out" / "search")) == 30
+    assert len(study.read(tmp_path / "out").of("tuning")) == 30
 
 
 def test_collecting_again_changes_nothing(results, tmp_path):
@@ -322,7 +329,8 @@ def test_the_published_figures_are_those_of_the_page():
 def test_the_published_results_are_small_and_whole():
     everything = [path for path in page.RESULTS.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in everything) < collect.LIMIT_BYTES
-    trials = list(page.RESULTS.glob("*/trials/*"))
+    trials = [path.parent for path in everything if path.name == "trial.json"]
+    assert len(trials) == len(collect.published(page.RESULTS))
     assert [problem for trial in trials for problem in check(trial, full=True)] == []
     assert all(
         json.loads((trial / "trial.json").read_text())["execution"] == {} for trial in trials
