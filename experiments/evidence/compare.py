@@ -150,16 +150,23 @@ def correlation(done: pd.DataFrame, table: str = TABLE) -> tuple[float, int]:
     return float(both["paper"].corr(both["here"], method="spearman")), len(both)
 
 
-def orderings(done: pd.DataFrame, table: str = TABLE) -> dict[str, list[str]]:
+def orderings(done: pd.DataFrame, table: str = TABLE) -> pd.DataFrame:
     """Return the pairs of the paper: reproduced, reversed, or not told apart by an interval."""
-    paper = [str(name) for name in printed(table).index if name in set(done["variant"])]
-    found: dict[str, list[str]] = {"reproduced": [], "reversed": [], "not told apart": []}
-    for place, better in enumerate(paper):
-        for worse in paper[place + 1 :]:
-            each = against(done, better, worse)
-            if each is not None:
-                found[_verdict(each)].append(f"{better} over {worse}")
-    return found
+    means = printed(table)
+    names = [str(name) for name in means.index if name in set(done["variant"])]
+    pairs = [(better, worse) for place, better in enumerate(names) for worse in names[place + 1 :]]
+    rows = [
+        {
+            "paper's order": f"{better} over {worse}",
+            "paper": f"{means[better] - means[worse]:+.1f}",
+            "here": difference_text(found),
+            "draws": found.draws,
+            "here it is": _verdict(found),
+        }
+        for better, worse in pairs
+        if (found := against(done, better, worse)) is not None
+    ]
+    return pd.DataFrame(rows)
 
 
 def _verdict(found: Difference) -> str:

@@ -11,7 +11,7 @@ from fedgps_ray.analysis import load
 from fedgps_ray.analysis.names import published_name
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiments.evidence.collect import published
-from fedgps_ray.experiments.evidence.sweeps import place
+from fedgps_ray.experiments.evidence.sweeps import SWEEPS, place
 from fedgps_ray.results import files
 
 WITH_NOISE = ("vhl", "fedgps", "fedgps_cf")
@@ -44,6 +44,15 @@ class Study(NamedTuple):
     def rounds_of(self, trials: pd.DataFrame) -> pd.DataFrame:
         """Return the rounds of some trials."""
         return self.rounds[self.rounds["trial_id"].isin(trials["trial_id"])]
+
+    def counts(self) -> dict[str, int]:
+        """Return how many trials of each sweep there are."""
+        found = self.trials["sweep"].value_counts()
+        return {name: int(found.get(name, 0)) for name in SWEEPS}
+
+    def is_complete(self, sweep: str) -> bool:
+        """Say whether all trials of a sweep have finished."""
+        return self.counts()[sweep] == SWEEPS[sweep].trials
 
 
 def read(results: Path) -> Study:

@@ -218,15 +218,18 @@ def test_the_ablation_file_is_the_fraction_that_the_page_expects(published):
     assert all((coded[name] * pair).sum() == 0 for name in coded.columns for pair in pairs)
 
 
-def test_the_page_answers_once_all_trials_are_there(published, tmp_path, monkeypatch):
-    monkeypatch.setitem(SWEEPS, "depth", SWEEPS["depth"]._replace(trials=30))
+def test_the_page_answers_once_all_draws_are_there(published, tmp_path):
     target = tmp_path / "evidence.md"
     page.write(published, target)
     text = target.read_text()
     assert "Does aligned noise help? Yes" in text
     assert "Does FedGPS beat VHL? No" in text
     assert "VHL over FedGPS" not in text  # the paper has them the other way round
-    assert "1 reversed: FedGPS over VHL" in text
+    assert "0 reproduced; 1 reversed (FedGPS over VHL); 0 not told apart." in text
+    assert "| FedGPS over VHL | +1.0 | -" in text
+    paragraph = text.split("\n\n")[1]
+    assert "Does the path help?" in paragraph
+    assert paragraph.endswith(page.DISCUSSION.read_text().split("\n\n")[0].strip())
     assert "(tmp" not in text
     assert (tmp_path / "evidence-effects.svg").stat().st_size > 1000
     again = tmp_path / "again" / "evidence.md"
@@ -243,11 +246,16 @@ def test_the_page_finds_the_effect_that_was_put_in(published):
 
 
 def test_an_unfinished_study_answers_nothing_and_says_what_is_missing(published):
-    text = page.page(study.read(published), "")
-    assert "**Not answered yet**: 30 of the 78 trials" in text
-    assert "Not complete: fedadam, tuning, depth, breadth, cifar100, lengths, cnn." in text
+    known = study.read(published)
+    five = known.trials[(known.trials["seed"] == 0) | (known.trials["scenario"] < 3)]
+    text = page.page(known._replace(trials=five), "")
+    assert "**Not answered yet**: 5 of the 6 draws are finished. So far, aligned noise" in text
+    missing = "fedadam tuning depth breadth cifar100 lengths cnn"
+    assert f"Not complete: {missing.replace(' ', ', ')}." in text
+    assert f"evidence.run {missing} --out" in text
     assert "| supported |" not in text
     assert "| refuted |" not in text
+    assert "| so far |" in text
 
 
 def test_a_few_trials_are_enough_for_a_page(results, tmp_path):
