@@ -32,7 +32,6 @@ DECIDING = (
     "fedgps align_labels=matched rho=0",
     "fedgps",
     "vhl",
-    "fedavg",
 )
 Notify = Callable[[str], None]
 
