@@ -8,7 +8,7 @@ from fedgps_ray.experiments.evidence.compare import metric
 from fedgps_ray.experiments.evidence.study import Study
 
 ABOUT = (
-    "Measured on the final models of one draw (scenario 1, seed 0). Theorem 4.1 bounds the risk of"
+    "Measured on the final models of one draw ({draw}). Theorem 4.1 bounds the risk of"
     " a client's head on everybody's data less that on its own (gap) by a Lipschitz constant times"
     " three distances of features: client to noise, the client's noise to the global model's, noise"
     " to all data. The path assumes that |I - lambda H| is below 1, H being the Hessian of the"
@@ -22,12 +22,13 @@ def section(known: Study, table: Callable[[pd.DataFrame], str]) -> Iterator[str]
     """Yield the terms of the bound and the condition of the path."""
     yield "## The theory on these models"
     found = known.theory.get("trials", {})
-    names = known.trials.set_index("trial_id")["variant"]
+    trials = known.trials.set_index("trial_id")
+    names = trials["variant"]
     rows = {str(names[trial]): (trial, each) for trial, each in found.items() if trial in names}
     if not rows:
         yield "Not measured yet."
         return
-    yield ABOUT
+    yield ABOUT.format(draw=_draw(trials.loc[[trial for trial, _ in rows.values()]]))
     yield table(pd.DataFrame([_bound(name, each) for name, (_, each) in rows.items()]))
     steps = metric(known.rounds, "ahead_to_weights")
     curved = [
@@ -36,6 +37,12 @@ def section(known: Study, table: Callable[[pd.DataFrame], str]) -> Iterator[str]
     ]
     yield table(pd.DataFrame(curved).drop(columns=["product", "limit"]))
     yield " ".join(_told(pd.DataFrame(curved)))
+
+
+def _draw(trials: pd.DataFrame) -> str:
+    """Return the scenarios and seeds of the measured trials in words."""
+    draws = sorted(set(zip(trials["scenario"], trials["seed"], strict=True)))
+    return "; ".join(f"scenario {scenario}, seed {seed}" for scenario, seed in draws)
 
 
 def _bound(name: str, each: dict[str, list[dict[str, float]]]) -> dict[str, object]:

@@ -17,7 +17,7 @@ from fedgps_ray.analysis import load, report
 from fedgps_ray.analysis.report import frames
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import cells, document
-from fedgps_ray.experiments.evidence import ablation, collect, compare, page, study
+from fedgps_ray.experiments.evidence import ablation, collect, compare, page, study, theory
 from fedgps_ray.experiments.evidence.sweeps import SWEEPS
 from fedgps_ray.results.read import check
 
@@ -303,16 +303,37 @@ def test_the_theory_says_which_steps_are_too_long(published):
     client = dict.fromkeys(TERMS, 1.0)
     curved = {"largest": 40.0, "along_gradient": 20.0, "gradient_norm": 1.0, "weights_norm": 10.0}
     each = {"clients": [{**client, "held": True}], "curvature": curved}
-    theory = {"trials": {names["FedGPS"]: each, names[study.NO_PATH]: each}}
+    measured = {"trials": {names["FedGPS"]: each, names[study.NO_PATH]: each}}
     # FedGPS: 2 % of weights of norm 10 is 0.2; times the curvature of 20: 4
     ahead = [
         [("ahead_to_weights", 0.02)] if label == "FedGPS" else [] for label in known.rounds["label"]
     ]
     rounds = known.rounds.assign(metrics=pd.Series(ahead, index=known.rounds.index, dtype=object))
-    text = page.page(study.Study(known.trials, rounds, theory), "")
+    text = page.page(study.Study(known.trials, rounds, measured), "")
     assert "| FedGPS | 40 | 20 | 0.050 | 0.200 | 4.00 |" in text
     assert f"| {study.NO_PATH} | 40 | 20 | 0.050 | - | - |" in text
     assert "too long for these models: FedGPS." in text
+
+
+def test_theory_is_measured_once_for_each_model(results, tmp_path, monkeypatch):
+    collect.collect([results / "depth"], tmp_path)
+    asked = []
+    monkeypatch.setattr(theory, "measure", lambda folder: asked.append(folder.name) or {"n": 1})
+    said = []
+    theory.measure_models(results / "depth", tmp_path, said.append)
+    told = ["VHL", "FedGPS", study.MATCHED, study.NO_PATH]
+    assert said == [f"measuring {name}" for name in told]
+    theory.measure_models(tmp_path / "gone", tmp_path, said.append)
+    assert len(asked) == len(said) == 4
+    known = study.read(tmp_path)
+    measured = known.trials[known.trials["trial_id"].isin(list(known.theory["trials"]))]
+    assert set(zip(measured["scenario"], measured["seed"], strict=True)) == {(1, 1)}
+    assert set(measured["variant"]) == set(told)
+
+
+def test_without_models_there_is_no_theory(published, tmp_path):
+    with pytest.raises(UserError, match="none of the trials to measure"):
+        theory.measure_models(tmp_path, published, print)
 
 
 def test_without_results_nothing_is_written(tmp_path):
