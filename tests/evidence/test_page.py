@@ -18,6 +18,7 @@ from fedgps_ray.analysis.report import frames
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import cells, document
 from fedgps_ray.experiments.evidence import ablation, collect, compare, page, study, theory
+from fedgps_ray.experiments.evidence.effects import Question
 from fedgps_ray.experiments.evidence.sweeps import SWEEPS
 from fedgps_ray.results.read import check
 
@@ -230,6 +231,7 @@ def test_the_page_answers_once_all_draws_are_there(published, tmp_path):
     paragraph = text.split("\n\n")[1]
     assert "Does the path help?" in paragraph
     assert paragraph.endswith(page.DISCUSSION.read_text().split("\n\n")[0].strip())
+    assert not re.search(r"\{[^}]*\}", text)  # what the discussion names has its numbers
     assert "(tmp" not in text
     assert (tmp_path / "evidence-effects.svg").stat().st_size > 1000
     again = tmp_path / "again" / "evidence.md"
@@ -343,6 +345,22 @@ def test_without_results_nothing_is_written(tmp_path):
 
 
 # --- what is published ----------------------------------------------------------------------------
+
+
+def test_the_discussion_has_no_number_of_its_own():
+    assert not re.search(r"\d+\.\d", re.sub(r"\{.*?\}", "", page.DISCUSSION.read_text()))
+
+
+def test_differences_over_time_are_of_the_rounds_they_name(published):
+    known = study.read(published)
+    done, question = known.of("depth"), Question("", "VHL", "FedGPS")
+    flat = known.rounds_of(done).assign(accuracy=0.5)
+    ahead = done.loc[done["variant"] == "VHL", "trial_id"]
+    flat.loc[flat["trial_id"].isin(ahead) & (flat["round"] == 12), "accuracy"] = 0.6
+    found = compare.over_time(done, flat, [question]).iloc[0].to_dict()
+    # twelve rounds: the window of 11 to 20 has two of them, one of which is ten points ahead
+    assert found["rounds 11 to 20"] == "+5.0 (+5.0 to +5.0)"
+    assert found["rounds 31 to 40"] == "-"
 
 
 def test_the_published_page_is_made_from_the_published_results():
