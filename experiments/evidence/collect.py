@@ -2,9 +2,9 @@
 
     python -m fedgps_ray.experiments.evidence.collect runs/evidence/* --out RESULTS
 
-A folder is named after its sweep (see sweeps.py), here and in the results, where the two searches
-are in a folder of their own. Trials that were collected before stay. A trial keeps its settings and
-its curves, 4 to 6 KB, and a sweep keeps each partition once. Left out are models, rows of single
+A folder is named after its sweep (see sweeps.py), here and in the results, where depth has the
+place above the others. Trials that were collected before stay. A trial keeps its settings and its
+curves, 4 to 6 KB, and a sweep keeps each partition once. Left out are models, rows of single
 clients (but for the mean norm of their updates), losses, times, paths, and all but the last weights
 hash, which is in trial.json. Drift and the worst client have seven digits. `fedgps-ray report`
 reads the rest.

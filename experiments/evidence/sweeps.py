@@ -23,10 +23,12 @@ SWEEPS = {
     "cnn": Sweep("CIFAR-10 small, `cnn`", "depth_cnn.toml", 8),
 }
 
-SEARCHES = ("fedadam", "tuning")
-SEARCH = "search"  # a folder beside the comparison, so that a report on that does not mix them
+MAIN = "depth"
 
 
 def place(results: Path, name: str) -> Path:
-    """Return the folder of a sweep's published results."""
-    return results / SEARCH / name if name in SEARCHES else results / name
+    """Return the folder of a sweep's published results: a report on the whole is on what decides.
+
+    The other sweeps have a folder each, so that no report mixes them.
+    """
+    return results if name == MAIN else results / name

@@ -90,12 +90,12 @@ def published(results, tmp_path_factory):
 
 
 def test_collected_trials_are_small_and_read_like_the_originals(results, published):
-    folders = list(published.glob("*/trials/*"))
+    folders = [path.parent for path in published.rglob("trial.json")]
     sizes = [sum(p.stat().st_size for p in folder.iterdir()) for folder in folders]
     assert sum(sizes) / len(sizes) < 5_000
     columns = ["trial_id", "status", "last_ten_accuracy", "variant"]
     before = load.trials(results / "depth", results / "ablation")[columns]
-    after = load.trials(published)[columns]
+    after = load.trials(published, published / "ablation")[columns]
     by_id = [frame.set_index("trial_id").sort_index() for frame in (before, after)]
     pd.testing.assert_frame_equal(*by_id)
     assert [problem for folder in folders for problem in check(folder, full=True)] == []
@@ -107,7 +107,7 @@ def test_collected_rounds_have_the_settings_and_the_curves_of_the_originals(resu
     keys = ["trial_id", "round"]
     pairs = [
         frame.astype({"trial_id": str}).sort_values(keys)
-        for frame in (before, load.rounds(published))
+        for frame in (before, load.rounds(published, published / "ablation"))
     ]
     for name in ("dataset", "method_options", "alpha", "scenario", "seed", "accuracy", "bytes_up"):
         assert pairs[1][name].tolist() == pairs[0][name].tolist(), name
@@ -119,7 +119,7 @@ def test_collected_files_say_nothing_of_the_machine(results, published):
     for path in published.rglob("*"):
         if path.is_file():
             assert str(results).encode() not in path.read_bytes()
-    text = json.loads(next(published.glob("*/trials/*/trial.json")).read_text())
+    text = json.loads(next(published.rglob("trial.json")).read_text())
     assert text["execution"] == {}
     assert "machine" not in text
 
@@ -157,12 +157,10 @@ def test_collecting_adds_to_what_was_there(results, tmp_path):
     assert (tmp_path / "theory.json").exists()
 
 
-def test_searches_are_kept_apart_from_the_comparison(results, tmp_path):
-    shutil.copytree(results / "depth", tmp_path / "tuning")
-    collect.collect([tmp_path / "tuning", results / "ablation"], tmp_path / "out")
-    assert len(load.trials(tmp_path / "out")) == 32
-    assert len(load.trials(tmp_path / "out" / "search")) == 30
-    assert len(study.read(tmp_path / "out").of("tuning")) == 30
+def test_sweeps_are_kept_apart(published):
+    assert len(load.trials(published)) == 30  # those that decide
+    assert len(load.trials(published / "ablation")) == 32
+    assert study.read(published).counts()["ablation"] == 32
 
 
 def test_collecting_again_changes_nothing(results, tmp_path):
@@ -175,7 +173,7 @@ def test_collecting_again_changes_nothing(results, tmp_path):
         shutil.copytree(results / "depth" / "trials" / name, few / "trials" / name)
     collect.collect([few], tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-    assert [problem for trial in tmp_path.glob("*/trials/*") for problem in check(trial)] == []
+    assert [problem for trial in tmp_path.glob("trials/*") for problem in check(trial)] == []
 
 
 def test_a_trial_that_was_collected_for_another_sweep_is_refused(results, tmp_path):
@@ -363,14 +361,17 @@ def test_differences_over_time_are_of_the_rounds_they_name(published):
     assert found["rounds 31 to 40"] == "-"
 
 
-def test_the_published_page_is_made_from_the_published_results():
-    text = page.page(study.read(page.RESULTS), page.DISCUSSION.read_text())
-    assert page.PAGE.read_text() == text
-
-
-def test_the_published_figures_are_those_of_the_page():
-    linked = set(re.findall(r"\((evidence-[\w-]+\.svg)\)", page.PAGE.read_text()))
-    assert {path.name for path in page.PAGE.parent.glob("evidence-*.svg")} == linked
+def test_the_command_makes_the_published_page_from_the_published_results(tmp_path, monkeypatch):
+    target = tmp_path / "evidence.md"
+    monkeypatch.setattr("sys.argv", ["page", "--out", str(target)])
+    page.main()
+    assert target.read_text() == page.PAGE.read_text()
+    drawn, published = (
+        {path.name for path in folder.glob("evidence-*.svg")}
+        for folder in (tmp_path, page.PAGE.parent)
+    )
+    linked = set(re.findall(r"\((evidence-[\w-]+\.svg)\)", target.read_text()))
+    assert drawn == published == linked
 
 
 def test_the_published_results_are_small_and_whole():
