@@ -5,6 +5,8 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -94,6 +96,10 @@ class Source:
         frame.attrs["not_sealed"] = [trial.row["trial_id"] for trial in read if not trial.is_sealed]
         return frame
 
+    def infos(self) -> dict[str, Row]:
+        """Return what trial.json of each trial says, by its folder."""
+        return {str(each.folder): each.info for each in self.found}
+
     def rounds(self) -> pd.DataFrame:
         """Return one row per trial and round."""
         return self.rows("rounds.parquet", schema.ROUNDS)
@@ -126,12 +132,18 @@ def _told(frame: pd.DataFrame, problems: list[str]) -> pd.DataFrame:
 # --- reading many ---------------------------------------------------------------------------------
 
 
-class Found(NamedTuple):
+@dataclass(frozen=True)
+class Found:
     """A trial's folder: what trial.json says, unless there are problems with it or its files."""
 
     folder: Path
     info: Row
     problems: list[str]
+
+    @cached_property
+    def columns(self) -> Row:
+        """The settings as columns, the same as in its rows."""
+        return columns(self.folder, self.info)
 
     @property
     def is_proven(self) -> bool:
@@ -200,7 +212,7 @@ class _Trial(NamedTuple):
 
 def _trial(found: Found) -> _Trial:
     folder, info = found.folder, found.info
-    known = columns(folder, info)
+    known = found.columns
     row = {
         "trial_id": known["trial_id"],
         "status": info["status"],
@@ -280,7 +292,7 @@ def _table(found: Found, name: str, columns_: pa.Schema) -> Part:
         if found.is_proven and not is_older(found.info):
             figures = read_figures(path, columns_)
             if figures is not None:
-                return Part(figures, columns(found.folder, found.info))
+                return Part(figures, found.columns)
         return Part(_filled(read_rows(path, columns_), found), None)
     except UserError:
         raise
@@ -302,7 +314,7 @@ def _filled(table: pa.Table, found: Found) -> pa.Table:
     """Return rows with their settings; what they lack is taken from trial.json."""
     if not len(table) or table["dataset"].null_count < len(table):
         return table
-    for name, value in columns(found.folder, found.info).items():
+    for name, value in found.columns.items():
         place = table.column_names.index(name)
         field = table.schema.field(place)
         table = table.set_column(place, field, pa.array([value] * len(table), field.type))

@@ -174,6 +174,7 @@ class TrialSpec(BaseModel):
     precision: Precision = "float32"
     device: Literal["cpu", "cuda"] = "cpu"
     deterministic: bool = True  # False: faster on a GPU, but equal trials may differ
+    compile: bool = False  # True: steps on full batches run code that PyTorch has compiled
 
     @model_validator(mode="before")
     @classmethod
@@ -193,13 +194,15 @@ class TrialSpec(BaseModel):
 
     @model_validator(mode="after")
     def _fits_device(self) -> Self:
-        """Refuse what only a GPU can do where the CPU computes."""
+        """Refuse what only a GPU can do where the CPU computes, and what cannot be compiled."""
         if self.device == "cpu" and self.precision == "tf32":
             raise UserError("precision: tf32 is a mode of GPUs; use float32, or device cuda")
         if self.device == "cpu" and not self.deterministic:
             raise UserError(
                 "deterministic: false is for device cuda; the CPU always repeats itself"
             )
+        if self.compile and isinstance(self.model, Outside):
+            raise UserError("compile: is for built-in models only; compile your own inside it")
         return self
 
     @property
@@ -252,7 +255,7 @@ class ExecutionSpec(BaseModel):
     client_cpus: Annotated[float, Field(gt=0)] = 1.0
     client_gpus: Annotated[float, Field(ge=0)] = 0.0
     address: str | None = None  # of a running cluster; None: start one here
-    hang_seconds: Annotated[float, Field(gt=0)] = 60.0  # an actor silent for so long is replaced
+    hang_seconds: Annotated[float, Field(gt=0)] = 60.0  # an actor silent for this long is replaced
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0
     data_dir: Path | None = None
     download: bool = False

@@ -3,6 +3,8 @@
 import signal
 import subprocess
 
+from fedgps_ray.cluster.policy import POLICY
+
 
 def start(command, **options):
     """Start a process that Ctrl-C reaches, also where a shell runs the tests in the background.
@@ -15,3 +17,8 @@ def start(command, **options):
         return subprocess.Popen(command, **options)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def patient(seconds):
+    """Return a limit as it has to be on a machine that is busy with other things."""
+    return seconds * POLICY.pace().slowness

@@ -1,5 +1,7 @@
 """docs/architecture.md describes the code that is there."""
 
+import ast
+import functools
 import re
 import tomllib
 from pathlib import Path
@@ -44,6 +46,41 @@ def test_the_picture_is_the_contract_that_is_checked():
     assert drawn == layers["layers"]
     marked = [name for name, line in zip(drawn, lines, strict=True) if "may import Ray" in line]
     assert {f"fedgps_ray.{name}" for name in marked} == set(ray["allowed_importers"])
+
+
+@functools.cache
+def trees():
+    """Return the syntax trees of the package, without the folders linked into it."""
+    paths = (ROOT / "fedgps_ray").rglob("*.py")
+    linked = ROOT / "fedgps_ray" / "analysis"
+    return [ast.parse(path.read_text()) for path in paths if not path.is_relative_to(linked)]
+
+
+def nodes(kind):
+    """Return the syntax nodes of a kind in the package."""
+    return [node for tree in trees() for node in ast.walk(tree) if isinstance(node, kind)]
+
+
+def annotations(function):
+    given = [node.annotation for node in ast.walk(function.args) if isinstance(node, ast.arg)]
+    return [each for each in (*given, function.returns) if each is not None]
+
+
+def test_few_signatures_say_any():
+    names = [
+        node.id
+        for function in nodes(ast.FunctionDef)
+        for annotation in annotations(function)
+        for node in ast.walk(annotation)
+        if isinstance(node, ast.Name)
+    ]
+    assert names.count("int") > 100
+    assert names.count("Any") < 120
+
+
+@pytest.mark.parametrize("name", ["Client", "GridCell", "Job", "Unit", "Local", "Work", "Reply"])
+def test_what_a_client_does_has_names_that_nothing_else_has(name):
+    assert [node.name for node in nodes(ast.ClassDef)].count(name) == 1
 
 
 def test_there_are_two_walks():

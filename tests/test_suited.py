@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedgps_ray.cli import specs
+from fedgps_ray.api.settings import suited_trial
 from fedgps_ray.experiment.suited import suited, suited_noise
 from fedgps_ray.spec import trial_spec
 
@@ -36,12 +36,12 @@ def test_not_more_than_two_noise_images_for_a_real_one(values, batch_size, chose
 
 
 def test_the_choice_is_written_into_the_spec():
-    spec, _, chosen = specs.trial({"method": "fedgps"}, [])
+    spec, _, chosen = suited_trial({"method": "fedgps"}, [])
     assert (spec.batch_size, spec.rounds, spec.surrogate.batch_size) == (8, 60, 16)
     assert set(chosen) == {"batch_size", "rounds", "surrogate"}
 
 
 def test_what_a_method_does_not_use_stays_as_it_is():
-    spec, _, chosen = specs.trial({"method": "fedavg"}, ["batch_size=64", "rounds=50"])
+    spec, _, chosen = suited_trial({"method": "fedavg"}, ["batch_size=64", "rounds=50"])
     assert chosen == {}
     assert spec == trial_spec(method="fedavg")

@@ -65,7 +65,7 @@ def best_accuracies(frame: pd.DataFrame) -> pd.DataFrame:
 
 def smooth(values: Smoothed, window: int) -> Smoothed:
     """Return the running mean over so many rounds."""
-    return values.rolling(window, min_periods=1).mean()
+    return values.rolling(window, min_periods=1).mean() if window > 1 else values
 
 
 def over_rounds(window: int) -> str:

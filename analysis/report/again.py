@@ -2,8 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,7 +11,7 @@ from fedgps_ray.analysis.report.blocks import Block, Code, Section, Text
 from fedgps_ray.analysis.report.facts import several
 from fedgps_ray.analysis.report.frames import Frames
 from fedgps_ray.analysis.text import clean, is_trial_id
-from fedgps_ray.results.read import read_experiment, read_trial
+from fedgps_ray.results.read import Row
 
 OPTIONS = (
     *("model", "clients", "sampling_rate", "rounds", "local_epochs", "batch_size"),
@@ -25,22 +24,27 @@ WARNING = (
 )
 
 
-def commands(runs: pd.DataFrame) -> str:
-    """Return a script with the exact command of every trial."""
-    lines = ["#!/bin/sh", *WARNING, "set -e"]
-    for row in runs.itertuples():
-        info = read_trial(Path(str(row.folder)))
-        lines += _trial(str(row.trial_id), command(info["spec"], info["execution"]))
-    return "\n".join(lines) + "\n"
+def commands(runs: pd.DataFrame, infos: Mapping[str, Row]) -> list[str]:
+    """Return the lines with the exact command of every trial, those of a trial together."""
+    told = zip(runs["trial_id"].astype(str), runs["folder"], strict=True)
+    return [
+        _trial(name, command(infos[folder]["spec"], infos[folder]["execution"]))
+        for name, folder in told
+    ]
 
 
-def _trial(name: str, line: str) -> list[str]:
+def script_of(trials: Sequence[str]) -> str:
+    """Return a script that runs some trials one after the other."""
+    return "\n".join(["#!/bin/sh", *WARNING, "set -e", *trials]) + "\n"
+
+
+def _trial(name: str, line: str) -> str:
     """Return a trial's lines of the script; what has an odd id or hidden characters is left out."""
     if not is_trial_id(name):
-        return ["# left out: a trial whose id is not one"]
+        return "# left out: a trial whose id is not one"
     if clean(line) != line or "\n" in line:
-        return [f"# trial {name} is left out: its settings hold control characters"]
-    return [f"# trial {name}", line]
+        return f"# trial {name} is left out: its settings hold control characters"
+    return f"# trial {name}\n{line}"
 
 
 def command(spec: Mapping[str, Any], execution: Mapping[str, Any]) -> str:
@@ -64,36 +68,34 @@ def _value(value: Any, execution: Mapping[str, Any]) -> str:
 
 def again_section(frames: Frames) -> tuple[Section, str]:
     """Return how to get these numbers again, and the script that does."""
-    script = commands(frames.runs)
+    trials = commands(frames.runs, frames.infos)
     blocks: list[Block] = [
         Text(
             "Equal settings give equal numbers, bit for bit, on one type of machine. The script"
             " commands.sh beside this report runs every trial again, one after the other."
         ),
         *[Code("as a sweep", text) for text in _sweeps(frames)],
-        _shown(frames, script),
+        _shown(trials),
     ]
-    return Section("How to run it again", "again", blocks), script
+    return Section("How to run it again", "again", blocks), script_of(trials)
 
 
-def _shown(frames: Frames, script: str) -> Code:
+def _shown(trials: Sequence[str]) -> Code:
     """Return the script, or the start of it where it would be longer than all else on the page."""
-    told = several(len(frames.runs), "trial")
-    if len(frames.runs) <= MOST_SHOWN:
-        return Code(f"commands.sh ({told})", script)
-    start = commands(frames.runs.head(MOST_SHOWN))
-    return Code(f"commands.sh ({told}; here the first {MOST_SHOWN})", start)
+    told = several(len(trials), "trial")
+    if len(trials) > MOST_SHOWN:
+        told += f"; here the first {MOST_SHOWN}"
+    return Code(f"commands.sh ({told})", script_of(trials[:MOST_SHOWN]))
 
 
 def _sweeps(frames: Frames) -> list[str]:
     """Return the command of each sweep whose experiment file is known."""
     if frames.planned.empty:
         return []
-    folders = [Path(folder) for folder in frames.planned["folder"].unique()]
-    told = [(folder, read_experiment(folder)) for folder in folders]
+    told = frames.planned.drop_duplicates("folder").dropna(subset=["file"])
     lines = [
-        shlex.join(["fedgps-ray", "sweep", str(info["file"]), "--out", str(folder)])
-        for folder, info in told
-        if info.get("file") and not str(info["file"]).startswith("-")
+        shlex.join(["fedgps-ray", "sweep", str(file), "--out", folder])
+        for folder, file in zip(told["folder"], told["file"], strict=True)
+        if file and not str(file).startswith("-")
     ]
     return [line for line in lines if clean(line) == line and "\n" not in line]

@@ -1,14 +1,14 @@
 """All that a report knows about some results folders."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from fedgps_ray.analysis import figures, load, metrics
-from fedgps_ray.results.read import read_experiment
+from fedgps_ray.results.folders import PLAN, has_lost_plan
+from fedgps_ray.results.read import Row, read_experiment
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,8 @@ class Frames:
     runs: pd.DataFrame
     rounds: pd.DataFrame
     partitions: pd.DataFrame  # of one trial in each setting and scenario
-    planned: pd.DataFrame  # the cells of experiment.json, if there is one
+    planned: pd.DataFrame  # the cells of experiment.json and its file, if there is one
+    infos: Mapping[str, Row]  # trial.json of each run, by its folder
     problems: tuple[str, ...]  # files that could not be read
 
     def of(self, runs: pd.DataFrame) -> "Frames":
@@ -41,14 +42,15 @@ def read(folders: Sequence[Path], tell: load.Tell = load.silent) -> Frames:
     trials, rounds = source.trials(), source.rounds()
     runs = metrics.runs(trials, rounds)
     partitions = source.partitions(_examples(runs))
-    problems = dict.fromkeys(
-        text for frame in (trials, rounds, partitions) for text in frame.attrs["problems"]
-    )
+    unread = [text for frame in (trials, rounds, partitions) for text in frame.attrs["problems"]]
+    problems = dict.fromkeys([*unread, *_lost_plans(folders)])
+    runs.attrs["problems"] = list(problems)  # whoever shows the runs tells all that was left out
     return Frames(
         runs,
         figures.labelled(rounds, runs),
         partitions,
         pd.DataFrame(_planned(folders)),
+        source.infos(),
         tuple(problems),
     )
 
@@ -59,17 +61,28 @@ def _examples(runs: pd.DataFrame) -> set[str]:
     return set(has_one.drop_duplicates(["setting", "scenario"])["trial_id"])
 
 
-def _planned(folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """Return the cells that sweeps were to run, each with its folder."""
+def _lost_plans(folders: Sequence[Path]) -> list[str]:
+    """Say which sweeps do not tell any more what they were to run."""
+    places = [place for folder in folders for place in (folder, *sorted(folder.glob("*/")))]
+    return [
+        f"{place / PLAN} is gone: planned trials that have not begun are not known"
+        for place in places
+        if has_lost_plan(place)
+    ]
+
+
+def _planned(folders: Sequence[Path]) -> list[Row]:
+    """Return the cells that sweeps were to run, each with its folder and experiment file."""
     paths = [
         path
         for folder in folders
-        for place in ("experiment.json", "*/experiment.json")
+        for place in (PLAN, f"*/{PLAN}")
         for path in sorted(folder.glob(place))
     ]
-    return [{**cell, "folder": str(path.parent)} for path in paths for cell in _cells(path.parent)]
+    return [cell for path in paths for cell in _cells(path.parent)]
 
 
-def _cells(folder: Path) -> list[dict[str, Any]]:
-    cells: list[dict[str, Any]] = read_experiment(folder)["cells"]
-    return cells
+def _cells(folder: Path) -> list[Row]:
+    told = read_experiment(folder)
+    known = {"folder": str(folder), "file": told.get("file")}
+    return [{**cell, **known} for cell in told["cells"]]

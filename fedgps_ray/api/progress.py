@@ -102,7 +102,7 @@ class Follower:
         said = self.picture.pace.line(row)
         self.picture.done = row["round"]
         self.picture.doing = "training"
-        self.picture.said = said.rpartition(GAP)[0] or said  # the time left stands beside the bar
+        self.picture.said = said.rpartition(GAP)[0] or said  # the time left is next to the bar
         if not self.console.is_terminal:
             self._say(f"{self.label}  round {row['round']}/{self.rounds}  {said}")
 

@@ -1,13 +1,14 @@
 """Settings as Python code gives them, to specs."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fedgps_ray.api.devices import device_settings
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import resolve
 from fedgps_ray.experiment.suited import suited, suited_noise
-from fedgps_ray.experiment.tables import Table, merged
+from fedgps_ray.experiment.tables import Table, merged, parse_setting, put
 from fedgps_ray.identity import Settings
 from fedgps_ray.methods import METHODS
 from fedgps_ray.methods.base import is_method
@@ -57,8 +58,13 @@ class Trial(NamedTuple):
     chosen: dict[str, Any]
 
 
-def suited_trial(values: Table) -> Trial:
-    """Return the spec of settings; those that are None or missing suit the data set."""
+def suited_trial(values: Table, settings: Sequence[str] = ()) -> Trial:
+    """Return the spec of values; those that are None or missing suit the data set.
+
+    settings: KEY=VALUE, which win over the values.
+    """
+    for setting in settings:
+        put(values, *parse_setting(setting))
     chosen = suited(values)
     spec, files = resolve({**values, **chosen})
     if spec.method.needs_surrogate and (noise := suited_noise(values, spec.batch_size)):

@@ -14,13 +14,13 @@ from fedgps_ray.api.devices import check_devices, placed
 from fedgps_ray.api.notebook import Progress, console_for
 from fedgps_ray.api.progress import follow, say
 from fedgps_ray.api.results import Results
-from fedgps_ray.api.running import own_threads
 from fedgps_ray.errors import UserError
 from fedgps_ray.events import Event
 from fedgps_ray.experiment import Experiment, from_tables
 from fedgps_ray.experiment import load as read_file
 from fedgps_ray.identity import Settings, Table
 from fedgps_ray.loading import load as load_code
+from fedgps_ray.rounds.setup import own_threads
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep.inline import run_here
 from fedgps_ray.sweep.plan import SweepPlan, imported, plan_of

@@ -5,19 +5,22 @@ from collections.abc import Generator
 from functools import partial
 from pathlib import Path
 
+from rich.console import Console
 from torch import nn
 
 from fedgps_ray.api import settings as given
 from fedgps_ray.api.notebook import Progress, console_for
 from fedgps_ray.api.progress import follow, say
 from fedgps_ray.api.results import Result
-from fedgps_ray.api.running import own_threads, run_unless_ended
+from fedgps_ray.api.running import has_ended, start
 from fedgps_ray.data.datasets import Source
 from fedgps_ray.events import Event
 from fedgps_ray.identity import Settings
+from fedgps_ray.loggers import following
 from fedgps_ray.results.named import known_files
 from fedgps_ray.results.store import TrialStore, spec_of
 from fedgps_ray.rounds.final import final_model
+from fedgps_ray.rounds.setup import own_threads
 from fedgps_ray.spec import TrialSpec, method_name
 
 
@@ -48,18 +51,21 @@ def run(
     made = trial.spec
     execution = given.execution({**execution_options, "files": trial.files})
     console = console_for(progress)
-
-    def show(events: Generator[Event]) -> None:
-        try:
-            follow(console, method_name(made.method), made.rounds, events)
-        except KeyboardInterrupt:
-            events.close()  # writes a checkpoint
-            raise KeyboardInterrupt(_hint(folder)) from None
-
+    ended = not restart and has_ended(made, execution)
     folder = TrialStore(execution.out, made).folder
-    with own_threads():
-        run_unless_ended(made, execution, restart, show, partial(say, console))
+    logs = following(execution.log, execution.out, partial(say, console), made.trial_id)
+    with own_threads(), logs:
+        if not ended:
+            _run(start(made, execution, restart), console, made, folder)
     return Result(folder, execution.data_dir)
+
+
+def _run(events: Generator[Event], console: Console, made: TrialSpec, folder: Path) -> None:
+    try:
+        follow(console, method_name(made.method), made.rounds, events)
+    except KeyboardInterrupt:
+        events.close()  # writes a checkpoint
+        raise KeyboardInterrupt(_hint(folder)) from None
 
 
 def _hint(folder: Path) -> str:

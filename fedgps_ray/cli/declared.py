@@ -35,7 +35,7 @@ TABLES = ("rounds", "clients", "trials", "partitions")
 TrustCode = Annotated[
     bool,
     typer.Option(
-        "--trust-code", help="Run the code that is kept in the folder, if yours is not the same."
+        "--trust-code", help="If your code differs, run the copy that is kept in the folder."
     ),
 ]
 TableName = Annotated[str, typer.Argument(help="A name of `fedgps-ray paper list`.")]
@@ -98,7 +98,7 @@ class Run(Execution, Split):
 class Resume(Execution):
     """Continue a sweep, or every trial of a folder that was interrupted or failed.
 
-    Where it runs and where it reads and stores data is said here: a folder may come from anybody.
+    Say here where it runs and where it reads and stores data: a folder may come from anyone.
     """
 
     folder: Annotated[
@@ -106,7 +106,7 @@ class Resume(Execution):
         typer.Argument(help="A results folder, or a trial's folder."),
     ]
     failed: Annotated[
-        bool, typer.Option("--failed", help="Of a sweep: also run again what failed.")
+        bool, typer.Option("--failed", help="For a sweep: also rerun the trials that failed.")
     ] = False
     trust_code: TrustCode = False
     storage: Storage = None
@@ -125,7 +125,7 @@ class Resume(Execution):
 @command("partition", "partition:partition", "partition --dataset digits --clients 10 --alpha 0.1")
 @dataclass(frozen=True, kw_only=True)
 class Partition(Split):
-    """Show which client holds which classes: as a heat map here and as PNG, and how skewed."""
+    """Show which client holds which classes, as a heat map and a PNG, and how skewed it is."""
 
     dataset: Dataset = "digits"
     clients: Clients = 10
@@ -169,11 +169,11 @@ class Watch:
 @command("status", "status:status", "status runs/quickstart --timing")
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """Show what is finished, running, failed and missing, also of all results folders below."""
+    """Show what is finished, running, failed and missing, also for results folders below."""
 
     folder: ResultsFolder
     timing: Annotated[
-        bool, typer.Option("--timing", help="Also how much of the time was training.")
+        bool, typer.Option("--timing", help="Also show how much of the time was spent training.")
     ] = False
     verify: Annotated[
         bool,
@@ -198,7 +198,7 @@ class Report:
         Path | None, typer.Option("--out", help="Folder of the report; default FOLDER/report.")
     ] = None
     against: Annotated[
-        str | None, typer.Option(help="paper: also put the published numbers beside ours.")
+        str | None, typer.Option(help="paper: also show the published numbers next to ours.")
     ] = None
     published: Annotated[
         bool, typer.Option("--published", help="Report on the paper's printed numbers alone.")
@@ -268,7 +268,10 @@ class PaperList:
         bool, typer.Option("--no-estimate", help="Do not measure this machine.")
     ] = False
     gpu_speedup: Annotated[
-        float | None, typer.Option(help="Without a GPU here: how much faster one is assumed.")
+        float | None,
+        typer.Option(
+            help="Without a GPU here: how many times faster than a core one is assumed to be."
+        ),
     ] = None
     as_json: Json = False
 
@@ -276,7 +279,7 @@ class PaperList:
 @command("write", "paper:write", "paper write cifar10_10_5_1 --out my_table.toml", paper)
 @dataclass(frozen=True, kw_only=True)
 class PaperWrite:
-    """Write the experiment file of a table, as a start for your own."""
+    """Write the experiment file of a table, as a starting point for your own."""
 
     name: TableName
     target: Annotated[Path, typer.Option("--out", help="The file to write.")]
@@ -313,7 +316,7 @@ class PaperRun(Launch):
 @command("methods", "listing:methods", "methods fedgps scaffold")
 @dataclass(frozen=True, kw_only=True)
 class Methods:
-    """List the methods, a line each; with names: all about these, with their defaults."""
+    """List the methods, one per line; with names, show those in full with their defaults."""
 
     names: Annotated[
         list[str] | None,
@@ -328,7 +331,7 @@ app.add_typer(new)
 @command("method", "new:method", "new method my_method", new)
 @dataclass(frozen=True, kw_only=True)
 class NewMethod:
-    """Write NAME.py, a method to change, and test_NAME.py, its test, which passes."""
+    """Write NAME.py, a method to start from, and test_NAME.py, a test that passes."""
 
     name: Annotated[
         str, typer.Argument(help="Such as my_method: the file and, as MyMethod, the class.")
@@ -368,7 +371,7 @@ class Doctor:
 @command("verify", "verify:verify", "verify fedgps scaffold")
 @dataclass(frozen=True, kw_only=True)
 class Verify:
-    """Check here that the methods compute what they should, and that your own keep the laws.
+    """Check here that the methods compute what they should, and that your own obey the laws.
 
     With the folder of a run or sweep: train its finished trials again and compare every hash.
     """
@@ -381,13 +384,13 @@ class Verify:
         ),
     ] = None
     ray: Annotated[
-        bool, typer.Option("--ray", help="Of your own methods: also compare with real actors.")
+        bool, typer.Option("--ray", help="For your own methods: also compare with real actors.")
     ] = False
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Of a folder: the first rounds to train again.")
+        int | None, typer.Option(min=1, help="For a folder: how many rounds to train again.")
     ] = None
     full: Annotated[
-        bool, typer.Option("--full", help="Of a folder: all rounds, however long they take.")
+        bool, typer.Option("--full", help="For a folder: all rounds, however long they take.")
     ] = False
     trust_code: TrustCode = False
     data_dir: DataDir = None
@@ -401,7 +404,7 @@ class Verify:
 @command("bench", "bench:bench", "bench W1 W2 --repeats 5")
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Measure our time against plain PyTorch on this machine, side by side."""
+    """Compare our time with plain PyTorch on this machine, side by side."""
 
     workloads: Annotated[
         list[str] | None,
@@ -429,7 +432,7 @@ class Soak:
 @command("chaos", "chaos:chaos", "chaos --kills 12 --seed 1")
 @dataclass(frozen=True, kw_only=True)
 class Chaos:
-    """Kill and stop random processes of small sweeps of its own; check that no number changes."""
+    """Run small sweeps, kill or stop random processes of them; check that no number changes."""
 
     kills: Annotated[int, typer.Option(min=1, help="How many processes to kill or stop.")] = 30
     seed: Annotated[int, typer.Option(min=0, help="Which processes, and when.")] = 0

@@ -72,7 +72,7 @@ Address = Annotated[
 Storage = Annotated[
     str | None,
     typer.Option(
-        help="Of a sweep: keep results at this URI (s3://, gs://, file://); the folder is a copy.",
+        help="For a sweep: keep results at this URI (s3://, gs://, file://); the folder is a copy.",
         rich_help_panel=WHERE,
     ),
 ]
@@ -86,7 +86,7 @@ class Split:
     partition: Annotated[
         str,
         typer.Option(
-            help="dirichlet, classes, iid, or natural: as the data say.",
+            help="dirichlet, classes, iid, or natural: as the data set says.",
             rich_help_panel=SPLIT,
             autocompletion=completing(PARTITIONS),
         ),
@@ -218,7 +218,8 @@ class Launch(Execution):
     ] = None
     storage: Storage = None
     max_concurrent: Annotated[
-        int | None, typer.Option(min=1, help="Most trials at the same time; default: what fits.")
+        int | None,
+        typer.Option(min=1, help="Maximum number of trials at a time; default: as many as fit."),
     ] = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would run.")] = False
     as_json: Json = False

@@ -15,6 +15,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from fedgps_ray.cluster import session
+from fedgps_ray.cluster.host import Host, start_actor
 from fedgps_ray.cluster.liveness import Liveness
 from fedgps_ray.cluster.losses import LOST, is_loss
 from fedgps_ray.cluster.policy import POLICY, RetryPolicy
@@ -22,11 +23,14 @@ from fedgps_ray.cluster.session import Actor, Reference
 from fedgps_ray.errors import ClientFailed, Lost, Stopped, UserError
 from fedgps_ray.events import Event, Status
 from fedgps_ray.identity import Table
-from fedgps_ray.loading import load
 from fedgps_ray.references import Bundle
 
 if TYPE_CHECKING:
     from fedgps_ray.spec import ExecutionSpec, TrialSpec
+
+
+SERVER = "fedgps_ray.cluster.server:ServerActor"
+CLIENT = "fedgps_ray.cluster.client:ClientActor"
 
 
 class TrialSettings(NamedTuple):
@@ -51,28 +55,12 @@ def settings_of(
     return TrialSettings(settings, execution.anywhere(), start_over, patient, Bundle(spec.code))
 
 
-class Host:
-    """Runs a class of actors.py in a process of its own and passes calls on to it by name.
+class ServerHost(Host):
+    """The host of a server, whose trial tells what happens."""
 
-    The owner of an actor has to have its class, and actors.py imports PyTorch: with a host the
-    owner has this class instead, and only the actor's own process imports the other.
-    """
-
-    def __init__(self, kind: str) -> None:
-        self.actor = load(f"fedgps_ray.cluster.actors:{kind}")()
-
-    def call(self, method: str, *arguments: object) -> Any:
-        """Call a method, one at a time."""
-        return getattr(self.actor, method)(*arguments)
-
-    def stream(self, method: str, *arguments: object) -> Iterator[list[Event]]:
-        """Call a method that tells events, which are passed on in lists."""
-        yield from bunched(getattr(self.actor, method)(*arguments), POLICY.tell_seconds)
-
-    @ray.method(concurrency_group="control")
-    def control(self, method: str) -> Any:
-        """Call a method that answers at once, also while another call is under way."""
-        return getattr(self.actor, method)()
+    def stream(self, *arguments: object) -> Iterator[list[Event]]:
+        """Run a trial; its events are passed on in lists."""
+        yield from bunched(self.actor.run(*arguments), POLICY.tell_seconds)
 
 
 def bunched(events: Iterable[Event], seconds: float) -> Iterator[list[Event]]:
@@ -88,20 +76,12 @@ def bunched(events: Iterable[Event], seconds: float) -> Iterator[list[Event]]:
             if (now := time.monotonic()) >= again:
                 yield held
                 held, again = [], now + seconds * isinstance(event, dict)
-    except Exception:  # of whatever kind: what was told before it comes first
+    except Exception:  # any kind: events before it are passed on first
         if held:
             yield held
         raise
     if held:
         yield held
-
-
-def start_actor(kind: str, **options: object) -> Actor:
-    """Start an actor, which Ray knows by the name of its class."""
-    host = type(kind, (Host,), {})
-    remote = ray.remote(concurrency_groups={"control": 1})(host)  # type: ignore[call-overload]
-    handle: Actor = remote.options(**options).remote(kind)
-    return handle
 
 
 @dataclass
@@ -120,7 +100,7 @@ class Crew:
     def start_server(self) -> Actor:
         """Start a server in its own room; the client actors are the owner's and outlive it."""
         room = {"num_cpus": 0, "memory": session.SERVER_BYTES}
-        return start_actor("ServerActor", **room, scheduling_strategy=self.server_room)
+        return start_actor(ServerHost, SERVER, **room, scheduling_strategy=self.server_room)
 
     def facts(self) -> list[Table]:
         """Say where the server and the clients of its trial are."""
@@ -173,7 +153,7 @@ def start_clients(
 ) -> list[Actor]:
     """Start a client actor in each place."""
     room = {"num_cpus": share["CPU"], "num_gpus": share.get("GPU", 0), "max_restarts": -1}
-    return [start_actor("ClientActor", **room, scheduling_strategy=place) for place in places]
+    return [start_actor(Host, CLIENT, **room, scheduling_strategy=place) for place in places]
 
 
 def run_on_ray(
@@ -201,7 +181,7 @@ def follow(crew: Crew, settings: TrialSettings, library: Actor | None = None) ->
                 losses = 0 if isinstance(event, dict) else losses
                 yield event
             return
-        except Exception as problem:  # of whatever kind: no server may stay behind
+        except Exception as problem:  # any kind: no server may stay behind
             crew.drop_server()
             if isinstance(problem, Lost) or not is_loss(problem):
                 raise
@@ -230,7 +210,7 @@ def _events(
             yield Status("waiting for data")
         data = ray.get(asked)
     stream: Any = server.stream.options(num_returns="streaming")
-    rows = stream.remote("run", settings, clients, data)
+    rows = stream.remote(settings, clients, data)
     silence = Silence(settings.policy)
     while True:
         ready, _ = ray.wait([rows], timeout=settings.policy.look_seconds)

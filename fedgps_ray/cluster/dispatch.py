@@ -30,8 +30,8 @@ class Shared(NamedTuple):
 def share(setup: Setup, data: Reference | None = None) -> Shared:
     """Put a setup into the object store, and its data set unless that is there already."""
     bare = setup._replace(data=None)  # type: ignore[arg-type]
-    lies = ray.put(setup.data) if data is None else data
-    return Shared(setup.spec.clients, ray.put(bare), lies)
+    stored = ray.put(setup.data) if data is None else data
+    return Shared(setup.spec.clients, ray.put(bare), stored)
 
 
 class Arguments:
@@ -189,7 +189,7 @@ class Dispatcher:
             self.pace.learn(time.monotonic() - self.began)
 
     def _set_up_again(self, seat: Seat, death: Exception) -> None:
-        """Try once more, unless there is no other actor either and it has gone on for long."""
+        """Try again, unless no other actor is ready either and this has lasted too long."""
         seat.failing_since = seat.failing_since or time.monotonic()
         seconds = self._seconds_since(seat.failing_since)
         others_ready = any(other.is_ready for other in self.seats)
@@ -240,7 +240,7 @@ class Dispatcher:
         self.waiting += [(time.monotonic(), unit) for unit in units]
 
     def _hand_out_waiting(self) -> None:
-        """Give lost units to their own actor once it is back, after a while to any; one a call."""
+        """Give lost units to their own actor once it is back, later to any; one unit per call."""
         still, self.waiting = self.waiting, []
         for since, unit in still:
             if time.monotonic() - since > self.policy.own_actor_seconds or self._is_gone(unit):

@@ -112,7 +112,7 @@ def _follow(deputy: Any, say: Callable[[str], None]) -> int:
 
 
 def _answer(asked: Any, seconds: float) -> Any:
-    """Wait for an answer from the cluster, not for ever."""
+    """Wait for an answer from the cluster, but not forever."""
     try:
         return ray.get(asked, timeout=seconds)
     except (RayError, ConnectionError, TimeoutError) as problem:

@@ -9,14 +9,17 @@ PINGS_PER_LIMIT = 3
 
 
 class Liveness:
-    """Watches one actor; it is told times and answers, and knows no Ray."""
+    """Watches one actor; it is given times and answers, and does not know Ray."""
 
     def __init__(self) -> None:
         self.since: float | None = None  # the last sign of life, or when the open ping was sent
         self.is_asked = False
 
     def look(self, now: float, answered: bool, limit: float | None) -> Step:
-        """Return what to do now; answered: the open ping, limit: of silence, None if at rest."""
+        """Return what to do now.
+
+        answered: whether the open ping was; limit: of silence, None if the actor has no work.
+        """
         if limit is None or self.since is None or (self.is_asked and answered):
             self.since, self.is_asked = None if limit is None else now, False
             return "wait"

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from fedgps_ray.data.arrays import Array
 from fedgps_ray.data.batches import as_tensor
 from fedgps_ray.rounds.packing import Skeleton, pack, unpack
 from fedgps_ray.rounds.worker import Asked, Job
@@ -21,7 +21,7 @@ class Parcel(NamedTuple):
     """A value: its skeleton, its own arrays, and the tensors it borrows from other parcels."""
 
     skeleton: Skeleton
-    arrays: list[NDArray[Any]]
+    arrays: list[Array]
     loans: list[Loan]
 
 
@@ -62,28 +62,28 @@ class Leaving:
 
     def __init__(self) -> None:
         # the tensors are kept, so that no other one can come to lie at their addresses
-        self._brought: dict[Key, tuple[Tensor, NDArray[Any]]] = {}
+        self._brought: dict[Key, tuple[Tensor, Array]] = {}
 
-    def __call__(self, tensor: Tensor) -> NDArray[Any]:
+    def __call__(self, tensor: Tensor) -> Array:
         """Return the values of a tensor as an array."""
         if key(tensor) not in self._brought:
             self._brought[key(tensor)] = tensor, on_host(tensor)
         return self._brought[key(tensor)][1]
 
 
-def on_host(tensor: Tensor) -> NDArray[Any]:
+def on_host(tensor: Tensor) -> Array:
     """Return the values of a tensor as an array; one on the CPU is not copied."""
-    array: NDArray[Any] = tensor.detach().cpu().contiguous().numpy()
+    array: Array = tensor.detach().cpu().contiguous().numpy()
     return array
 
 
 def wrap(
     value: object,
     lent: Mapping[Key, Loan] | None = None,
-    bring: Callable[[Tensor], NDArray[Any]] = on_host,
+    bring: Callable[[Tensor], Array] = on_host,
 ) -> Parcel:
     """Make a parcel; tensors that are lent are named, not copied."""
-    arrays: list[NDArray[Any]] = []
+    arrays: list[Array] = []
     loans: list[Loan] = []
     lent = lent or {}
 

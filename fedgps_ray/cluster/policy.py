@@ -21,20 +21,20 @@ def _number(value: float, meaning: str) -> Any:
 class RetryPolicy:
     """The numbers, by what is lost; times are in seconds."""
 
-    max_deaths: int = _number(3, "the trial fails after so many deaths during one client's work")
-    hang_seconds: float = _number(60.0, "a working actor that ignores a ping so long is replaced")
+    max_deaths: int = _number(3, "the trial fails after this many deaths during one client's work")
+    hang_seconds: float = _number(60.0, "a working actor that ignores a ping this long is replaced")
     set_up_hang_seconds: float = _number(60.0, "the same for an actor that is being set up")
-    own_actor_seconds: float = _number(10.0, "lost work waits so long for its client's own actor")
-    next_actor_seconds: float = _number(15.0, "a new trial waits so long for each further actor")
-    set_up_seconds: float = _number(60.0, "the trial is lost if every set-up dies for so long")
-    no_actor_seconds: float = _number(300.0, "the trial is lost if no actor is ready for so long")
+    own_actor_seconds: float = _number(10.0, "how long lost work waits for its client's own actor")
+    next_actor_seconds: float = _number(15.0, "how long a new trial waits for each further actor")
+    set_up_seconds: float = _number(60.0, "the trial is lost if every set-up fails for this long")
+    no_actor_seconds: float = _number(300.0, "the trial is lost if no actor is ready for this long")
     set_up_pause: float = _number(0.1, "pause before an actor that died is set up again")
     tick_seconds: float = _number(0.5, "a server looks for hangs and stops at least this often")
     room_seconds: float = _number(30.0, "how long to wait for the cluster to reserve room")
     max_server_losses: int = _number(3, "servers that are replaced without a round in between")
     server_pause: float = _number(1.0, "pause before the next server, times the losses in a row")
     look_seconds: float = _number(0.5, "how often a server is asked what it does between rows")
-    tell_seconds: float = _number(0.2, "rows of shorter rounds are told together")
+    tell_seconds: float = _number(0.2, "rows of shorter rounds are sent together")
     status_seconds: float = _number(5.0, "how long to wait for its answer")
     stop_seconds: float = _number(30.0, "how long an interrupted server may write its checkpoint")
     folder_seconds: float = _number(
@@ -45,24 +45,24 @@ class RetryPolicy:
     launch_pause: float = _number(5.0, "pause before the next launch, times the launches so far")
     knock_seconds: float = _number(10.0, "how long a cluster's address may take to answer")
     join_seconds: float = _number(60.0, "how long joining a cluster that answers may take")
-    max_slow_starts: int = _number(3, "how often a local Ray is started that comes up too late")
+    max_slow_starts: int = _number(3, "how often a local Ray is started if it is slow to come up")
     usual_set_up_seconds: float = _number(10.0, "a set-up that takes longer stretches all limits")
     max_slowness: float = _number(8.0, "how far a busy or slow machine stretches limits at most")
     watch_seconds: float = _number(1.0, "how often the driver looks at Ray's own processes")
-    own_silence_seconds: float = _number(20.0, "a Ray of ours that is silent so long is replaced")
-    joined_silence_seconds: float = _number(45.0, "a cluster that is silent so long is lost")
+    own_silence_seconds: float = _number(20.0, "a Ray of ours that is silent this long is replaced")
+    joined_silence_seconds: float = _number(45.0, "a cluster that is silent this long is lost")
     trial_silence_seconds: float = _number(
         30.0, "a trial's own process is replaced after hang_seconds of silence, at least this"
     )
     no_trial_seconds: float = _number(
-        120.0, "Tune is launched again if no trial could be started for so long"
+        120.0, "Tune is launched again if no trial could be started for this long"
     )
     max_new_starts: int = _number(5, "how often a lost Ray is started again in quick succession")
-    calm_seconds: float = _number(600.0, "a Ray that lasted so long is not counted among these")
-    left_over_seconds: float = _number(1.0, "after a driver's death its processes have so long")
+    calm_seconds: float = _number(600.0, "a Ray that lasted this long is not counted among these")
+    left_over_seconds: float = _number(1.0, "how long processes may outlive their driver")
 
     def after_death(self, deaths: int) -> Next:
-        """Actors died so often during the same work: do it again, or fail the trial."""
+        """Actors died this often during the same work: do it again, or fail the trial."""
         return Next(deaths < self.max_deaths)
 
     def allowed_silence(self, is_ready: bool) -> float:
@@ -82,7 +82,7 @@ class RetryPolicy:
         return Next(losses <= self.max_server_losses, losses * self.server_pause)
 
     def after_trial_loss(self, launches: int) -> Next:
-        """Trials were lost after so many launches: launch them again, or leave them to resume."""
+        """Trials were lost after this many launches: launch them again, or leave them to resume."""
         return Next(launches < self.max_launches, launches * self.launch_pause)
 
     def after_driver_loss(self) -> Next:

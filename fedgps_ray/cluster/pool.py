@@ -33,8 +33,8 @@ from fedgps_ray.training.evaluate import Score, score
 
 APART_BYTES = 1_000_000  # a larger kept value is an object of its own, a smaller one travels along
 TEST_COST = 1 / 3  # of an image against training on it: a forward pass, no backward pass
-FIRST_GUESS = 1e-3  # seconds an image, until something was measured
-Lent = dict[Key, tuple[Reference, int]]  # where a tensor lies: in which parcel, at which place
+FIRST_GUESS = 1e-3  # seconds per image, until something was measured
+Lent = dict[Key, tuple[Reference, int]]  # where a tensor is: in which parcel, at which place
 
 
 class Held(NamedTuple):
@@ -108,7 +108,7 @@ class RayPool:
         return [open_parcel(unit.result).value for unit in units]
 
     def fetch(self, handle: Handle) -> object:
-        """Return the value behind a handle, mapped where it lies."""
+        """Return the value behind a handle, mapped where it is."""
         return _open(handle)[0].value
 
     def store(self, values: Sequence[object]) -> list[Handle]:

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -69,9 +70,10 @@ class Reaper:
         )
 
     def dismiss(self) -> None:
-        """Let it end what is left now; it is not waited for."""
+        """Let it end what is left now; only a thread waits for it, so that no zombie stays."""
         if self.process.stdin is not None:
             self.process.stdin.close()
+        threading.Thread(target=self.process.wait, daemon=True).start()
 
 
 def main() -> None:

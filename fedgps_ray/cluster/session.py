@@ -39,7 +39,7 @@ Reference = ray.ObjectRef[Any]
 _PRINT = ray._private.worker.print_to_stdstream
 
 _STUCK = threading.Event()  # a thread hangs in Ray, and would delay the end of the process
-_ENDING = threading.Event()  # processes die because the user has stopped: not to be told
+_ENDING = threading.Event()  # processes die because the user stopped the run: no need to report it
 
 # Ray's processes end with the thread that started them, so that thread stays.
 _BACKGROUND = ThreadPoolExecutor(1)
@@ -121,7 +121,7 @@ def start(address: str | None) -> None:
     """Start Ray without dashboard, statistics and chatter, its ports guarded by a token."""
     os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
     _ENDING.clear()
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    quiet: Table = {"log_to_driver": False, "logging_level": logging.ERROR}
     # Ray prints notices about dead processes whatever its settings; stdout may be JSON for a script
     ray._private.worker.print_to_stdstream = _print_to_stderr
     if address is None:
@@ -145,7 +145,7 @@ def start(address: str | None) -> None:
         ) from problem
 
 
-def _start_local(quiet: dict[str, Any]) -> None:
+def _start_local(quiet: Table) -> None:
     """Start Ray on this machine; again where a busy machine takes longer than Ray's own limit."""
     for starts in itertools.count(1):
         try:
@@ -171,8 +171,8 @@ def _end_unborn() -> None:
         kill_all(folder)
 
 
-def _join(address: str, quiet: dict[str, Any]) -> None:
-    """Join a cluster; what answers there may not speak as Ray does, and Ray would wait for ever."""
+def _join(address: str, quiet: Table) -> None:
+    """Join a cluster; if something other than Ray answers there, Ray itself would wait forever."""
     joined: Future[None] = Future()
 
     def attempt() -> None:
@@ -195,7 +195,7 @@ def _join(address: str, quiet: dict[str, Any]) -> None:
 
 
 def _knock(address: str) -> None:
-    """Find out at once whether anybody is there; Ray itself tries for a long time."""
+    """Find out at once whether anything listens there; Ray itself keeps trying for long."""
     if address.startswith("ray://"):
         raise UserError(
             f"{address}: only the command line hands work over by Ray Client;"
@@ -250,13 +250,12 @@ def _guard_token() -> None:
 
 def _guard_session() -> None:
     """Let nobody else look into the folder with Ray's logs and sockets, which Ray leaves open."""
-    node: Any = ray._private.worker._global_node
     with contextlib.suppress(OSError, AttributeError):
-        Path(node.get_session_dir_path()).chmod(0o700)
+        Path(session_folder()).chmod(0o700)
 
 
 def num_actors(execution: "ExecutionSpec", clients: int, per_round: int) -> int:
-    """Return how many client actors to start: one a client if they fit, else as many as help."""
+    """Return how many client actors to start: one per client if they fit, else as many as help."""
     fit = capacity(execution)
     if not fit and execution.client_gpus:
         raise UserError(
@@ -293,16 +292,6 @@ def totals() -> str:
     """Return what the cluster has, in words."""
     total = ray.cluster_resources()
     return f"{total.get('CPU', 0):g} CPU, {total.get('GPU', 0):g} GPU"
-
-
-def use() -> dict[str, float]:
-    """Return nodes, and what is there and in use of CPUs, GPUs and the object store."""
-    total, free = ray.cluster_resources(), ray.available_resources()
-    numbers: dict[str, float] = {"nodes": sum(node["Alive"] for node in ray.nodes())}
-    for name in ("CPU", "GPU", "object_store_memory"):
-        numbers[name] = total.get(name, 0.0)
-        numbers[f"{name}_used"] = total.get(name, 0.0) - free.get(name, 0.0)
-    return numbers
 
 
 def nodes() -> list[Table]:

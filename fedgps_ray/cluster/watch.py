@@ -1,4 +1,4 @@
-"""Watches the Ray that a driver uses: Ray itself may let a driver wait for ever."""
+"""Watches the Ray that a driver uses: Ray itself may let a driver wait forever."""
 
 import threading
 import time

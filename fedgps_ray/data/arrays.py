@@ -245,7 +245,7 @@ def _floats(x: Array, where: str) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):  # too large becomes infinite, which is refused below
         floats = np.ascontiguousarray(x, np.float32)
     if not all(np.isfinite(part).all() for part in blocks(floats)):
-        raise UserError(f"{where} has values that are no finite numbers in 32 bits")
+        raise UserError(f"{where} has values that are not finite in 32 bits")
     return floats
 
 

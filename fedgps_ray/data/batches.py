@@ -4,14 +4,14 @@ import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgps_ray.data.arrays import Dataset
+from fedgps_ray.data.arrays import Array, Dataset
 from fedgps_ray.errors import UserError
 
 Augment = Literal["none", "flip_crop", "crop", "crop_flip"]
@@ -65,7 +65,7 @@ class Images:
         return max(1, min(self.pixels.shape[1:3]) // 8)
 
     def draw(self, rng: Rng, size: int) -> Draws | None:
-        """Draw the augmentation of so many images."""
+        """Draw the augmentation of a number of images."""
         numbers = self.numbers(rng, size)
         return Draws.of(_moved(numbers, self.pixels)) if len(numbers) else None
 
@@ -149,7 +149,7 @@ def _within(place: Tensor, extent: int) -> Tensor:
 
 
 def images(
-    pixels: NDArray[Any],
+    pixels: Array,
     labels: NDArray[np.int64],
     normal: Normal,
     augment: Augment = "none",
@@ -185,13 +185,13 @@ def examples(data: Dataset, part: Part, augment: Augment, to: Place) -> Examples
     return Rows(values, labels, *_scale_and_shift(normal, 1, to))
 
 
-def as_tensor(array: NDArray[Any]) -> Tensor:
+def as_tensor(array: Array) -> Tensor:
     """Wrap an array without copying, also one that may not be written to: we only read it."""
     return torch.from_numpy(array)
 
 
 def _spend_warning() -> None:
-    """Let PyTorch give its once-only warning about arrays that are not writable to nobody."""
+    """Swallow the warning about read-only arrays, which PyTorch gives only once."""
     array = np.zeros(1)
     array.flags.writeable = False
     with warnings.catch_warnings():
@@ -218,14 +218,15 @@ class Batches:
         size = len(self.index)
         for epoch in range(epochs):
             drawn = _moved(self._numbers(self.order_rng), self.index)
-            order, draws = self.index[drawn[0]], None
+            order, draws = self.index.index_select(0, drawn[0]), None
             if len(drawn) > 1:
                 draws = Draws.of(drawn[1:])
             for start in range(0, size, self.batch_size):
                 here = slice(start, start + self.batch_size)
                 now = None if draws is None else Draws(*(d[here] for d in draws))
-                x = self.examples.take(order[here], now)
-                yield Batch(x, self.examples.labels[order[here]], epoch)
+                chosen = order[here]
+                labels = self.examples.labels.index_select(0, chosen)
+                yield Batch(self.examples.take(chosen, now), labels, epoch)
 
     def _numbers(self, order_rng: Rng) -> Numbers:
         """Draw order and augmentation of a whole epoch: they go to the device in one copy.

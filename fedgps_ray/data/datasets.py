@@ -1,4 +1,4 @@
-"""Data sets: where their files lie, and the arrays that a spec stands for."""
+"""Data sets: where their files are, and the arrays that a spec describes."""
 
 import inspect
 from collections.abc import Mapping
@@ -179,7 +179,7 @@ def _treated(
 
 
 def locate(file: str, sha256: str, source: Source) -> Path:
-    """Return where data known by its content lies, after checking that it is still the same."""
+    """Return the path of data known by its content, after checking that it is unchanged."""
     if sha256 not in source.files:
         raise UserError(f"nothing says where {file} (sha256 {sha256[:12]}) is; give its path")
     path = Path(source.files[sha256])

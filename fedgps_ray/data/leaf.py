@@ -76,7 +76,7 @@ def _letters(
     texts = [*train, *test]
     if len({(type(text), len(text)) for text in texts}) != 1 or not isinstance(texts[0], str):
         raise UserError(
-            f"{folder}: texts have different lengths or are no plain texts; store them as lists of"
+            f"{folder}: texts have different lengths or are not plain text; store them as lists of"
             " numbers of one length instead"
         )
     number = {letter: place for place, letter in enumerate(sorted(set("".join(texts))))}

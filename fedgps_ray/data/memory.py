@@ -13,12 +13,17 @@ CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 def free_bytes() -> int:
     """Return the memory that is free, or all that the machine has where the system hides it."""
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(system_bytes().get("MemAvailable", whole), _container_limit())
+
+
+def system_bytes() -> dict[str, int]:
+    """Return what Linux says about its memory, by its names for it; nothing elsewhere."""
     try:
-        lines = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
-        free = int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):  # not Linux
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(free, _container_limit())
+        lines = [line.split() for line in MEMINFO.read_text().splitlines()]
+        return {words[0].rstrip(":"): 1024 * int(words[1]) for words in lines}
+    except (OSError, LookupError, ValueError):
+        return {}
 
 
 def _container_limit() -> int:

@@ -37,7 +37,7 @@ def _absent(path: Path) -> UserError:
     near = sorted(file.name for file in path.parent.glob("*.npz") if file.is_file())
     listed = ", ".join(near[:10]) or "none"
     if path.is_file():
-        return UserError(f"{path} is no .npz file and no folder; .npz files beside it: {listed}")
+        return UserError(f"{path} is not an .npz file or a folder; .npz files beside it: {listed}")
     what = "file" if path.suffix == ".npz" else "file or folder"
     return UserError(f"no {what} {path}; .npz files in {path.parent}: {listed}")
 

@@ -106,7 +106,7 @@ class Synthetic:
 
 @dataclass(frozen=True, config=STRICT)
 class _Own:
-    """A user's file or folder, known by its content and not by where it lies."""
+    """A user's file or folder, known by its content and not by its path."""
 
     file: str
     sha256: Sha256
@@ -125,7 +125,7 @@ class _Own:
 
 @dataclass(frozen=True, config=STRICT)
 class _OwnArrays(_Own):
-    """Arrays that may need to be told how they are to be read."""
+    """Arrays that may need options that say how to read them."""
 
     layout: Layout | None = None
     shape: Extent | None = None

@@ -24,7 +24,7 @@ Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 @dataclass(frozen=True, config=STRICT)
 class Noise:
-    """Gaussian noise around a random mean a class, drawn small and enlarged to the image size."""
+    """Gaussian noise around a random mean per class, drawn small and enlarged to image size."""
 
     kind: Literal["noise"] = "noise"
     per_class: Count | None = None  # None: 50,000 images divided by the number of classes
@@ -51,7 +51,7 @@ def image_shape(data: Dataset) -> tuple[int, int, int]:
     """Return (height, width, channels) of the images that a surrogate set must be like."""
     if data.kind != "images":
         raise UserError(
-            "the method needs a surrogate set, which there is for images only, and the data set"
+            "the method needs a surrogate set, which exists for images only, and the data set"
             f" holds {data.kind}: choose a method without one, such as fedavg"
         )
     height, width, channels = data.x_train.shape[1:]

@@ -108,8 +108,7 @@ def _unpack(reader: Part, folder: Path) -> None:
 @contextmanager
 def _explained(title: str, files: str, folder: Path) -> Iterator[None]:
     missing = UserError(
-        f"no intact copy of {title} in {folder}; let it be fetched with --download,"
-        f" or put {files} there"
+        f"no intact copy of {title} in {folder}; download it with --download, or put {files} there"
     )
     try:
         yield

@@ -96,7 +96,7 @@ def _refuse_links(logs: Path) -> None:
 
 
 def _made(name: str, root: Path) -> Logger:
-    """Return a logger; what is wrong with it is told before anything runs."""
+    """Return a logger; problems with it are reported before anything runs."""
     try:
         return LOGGERS[name](root)
     except UserError:

@@ -26,12 +26,12 @@ def kind_of(code: Code) -> type[Method]:
 
 def _check(kind: object, name: str) -> None:
     if not isinstance(kind, type):
-        raise UserError(f"{name} is no method: it is a function, not a class; {SEE}")
+        raise UserError(f"{name} is not a method: it is a function, not a class; {SEE}")
     abstract = sorted(getattr(kind, "__abstractmethods__", ()))
     lacking = [member for member in missing(kind) if not member.startswith("__")] + abstract
     if lacking:
         raise UserError(
-            f"{name} is no method: it lacks {', '.join(lacking)}; all but init, send, work and"
+            f"{name} is not a method: it lacks {', '.join(lacking)}; all but init, send, work and"
             f" merge come with the parent class fedgps_ray.methods.base:BaseMethod; {SEE}"
         )
     if not dataclasses.is_dataclass(kind) or not _is_frozen(kind):

@@ -19,7 +19,7 @@ from fedgps_ray.models.signature import Sizes, arguments
 from fedgps_ray.models.split import Split, logits_of, run, split
 from fedgps_ray.references.failures import failed
 
-EXAMPLES = 2  # a network is tried with so many inputs
+EXAMPLES = 2  # number of inputs that a network is tried with
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""Models that train in seconds on a CPU."""
+"""Models that train in seconds on a CPU.
+
+They pool before the ReLU: the largest value is the same either way, and so is every gradient, but
+the ReLU then has a quarter of the work.
+"""
 
 import math
 
@@ -25,11 +29,11 @@ def cnn(image_shape: tuple[int, int, int], num_outputs: int) -> Model:
     channels, height, width = image_shape
     body = nn.Sequential(
         nn.Conv2d(channels, 32, 5, padding=2),
-        nn.ReLU(),
         nn.MaxPool2d(2),
+        nn.ReLU(),
         nn.Conv2d(32, 64, 5, padding=2),
-        nn.ReLU(),
         nn.MaxPool2d(2),
+        nn.ReLU(),
         nn.Flatten(),
         nn.Linear(64 * (height // 4) * (width // 4), 512),
         nn.ReLU(),
@@ -42,9 +46,12 @@ def convnet(image_shape: tuple[int, int, int], num_outputs: int) -> Model:
     body = nn.Sequential(
         *_convolution(image_shape[0], 32),
         nn.MaxPool2d(2),
+        nn.ReLU(),
         *_convolution(32, 64),
         nn.MaxPool2d(2),
+        nn.ReLU(),
         *_convolution(64, 128),
+        nn.ReLU(),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
     )
@@ -52,4 +59,4 @@ def convnet(image_shape: tuple[int, int, int], num_outputs: int) -> Model:
 
 
 def _convolution(inputs: int, outputs: int) -> list[nn.Module]:
-    return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), BatchNorm(outputs), nn.ReLU()]
+    return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), BatchNorm(outputs)]

@@ -14,7 +14,7 @@ Kind = Literal["method", "model", "dataset"]
 
 @dataclass(frozen=True)
 class Code:
-    """Which code a reference means; nothing in it depends on where the file lies."""
+    """Which code a reference means; nothing in it depends on where the file is."""
 
     name: str  # as it is shown: "my_net.py:Net", "torchvision.models:resnet18", "my_entry_point"
     target: str  # "folder/my_net.py:Net" within the sources, or "package.module:Net" if installed
@@ -32,7 +32,7 @@ class Code:
 
     @classmethod
     def from_table(cls, name: str, table: object) -> "Code":
-        """Return the code that a trial's settings speak of."""
+        """Return the code that a trial's settings name."""
         if not isinstance(table, Mapping) or not all(isinstance(v, str) for v in table.values()):
             raise UserError(f"the code of {name} must be a table of texts, got {table!r}")
         needed, more = {"target", "sha256"}, {"package", "version"}

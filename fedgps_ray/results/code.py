@@ -42,7 +42,7 @@ def _place(folder: Path, code: Code) -> Path:
 
 
 def codes(settings: Settings) -> Iterator[Code]:
-    """Yield the outside code that stored settings speak of."""
+    """Yield the outside code that stored settings name."""
     for part in PARTS:
         table = settings.get(part)
         if isinstance(table, Mapping) and "code" in table:

@@ -48,7 +48,7 @@ def write(path: Path, fill: Callable[[Path], None], durable: bool = True) -> Non
 
 
 def _beside(path: Path) -> Path:
-    """Return a new empty file next to a path: made here, so it is no link to somewhere else."""
+    """Return a new empty file next to a path; being new, it is not a link to somewhere else."""
     try:
         handle, name = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
     except OSError as problem:

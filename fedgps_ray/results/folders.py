@@ -5,6 +5,8 @@ from pathlib import Path
 
 from fedgps_ray.errors import UserError, nearest
 
+PLAN = "experiment.json"  # what a sweep was to run
+LIVE = "live.json"  # how far it is
 DEPTH = 3
 NAMED = 5  # of the folders found
 
@@ -27,8 +29,13 @@ def _near(path: Path) -> str:
 
 def has_results(folder: Path) -> bool:
     """Say whether a folder holds a sweep, single runs, or is a trial's own."""
-    own = ("experiment.json", "trial.json")
+    own = (PLAN, "trial.json")
     return any((folder / name).exists() for name in own) or any(folder.glob("trials/*/trial.json"))
+
+
+def has_lost_plan(folder: Path) -> bool:
+    """Say whether a folder is a sweep's and has no experiment.json any more."""
+    return (folder / LIVE).exists() and not (folder / PLAN).exists()
 
 
 def below(folder: Path, depth: int = DEPTH) -> Iterator[Path]:

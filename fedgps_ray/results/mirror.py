@@ -101,7 +101,9 @@ class Mirror:
         """Return a remote file's path within its trial; refuse one that leads elsewhere."""
         inner = str(info.path).removeprefix(self._there(name)).lstrip("/")
         if not OURS.fullmatch(inner):
-            raise UserError(f"{redacted(str(info.path))!r} is no file of a trial; remove it there")
+            raise UserError(
+                f"{redacted(str(info.path))!r} is not a file of a trial; remove it there"
+            )
         return inner
 
     def _bring(self, there: str, here: Path) -> None:
@@ -134,7 +136,7 @@ class Mirror:
         self._send(file, folder / file)
 
     def drop(self, name: str) -> None:
-        """Delete a trial there, trial.json first: without it nobody takes the rest for a trial."""
+        """Delete a trial there, trial.json first: without it the rest does not count as a trial."""
         paths = [info.path for info in self._listed(name) if info.is_file]
         for path in sorted(paths, key=lambda path: not path.endswith("/trial.json")):
             self._delete(path)
@@ -221,7 +223,7 @@ def mirrored(
     try:
         for event in events:
             if time.monotonic() >= due:
-                with contextlib.suppress(Lost):  # the trial goes on: there is another time
+                with contextlib.suppress(Lost):  # the trial continues, and sends it the next time
                     mirror.put(folder, name)
                 due = time.monotonic() + seconds
             yield event

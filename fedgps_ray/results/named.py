@@ -12,7 +12,7 @@ def known_files(told: object) -> dict[str, str]:
 
 
 def _may_be_read(path: Path) -> bool:
-    """Say whether a path is no device or pipe; where there is nothing, whoever reads it says so."""
+    """Say whether a path is not a device or pipe; a missing file is reported when it is read."""
     return path.is_file() or path.is_dir() or not path.exists()
 
 

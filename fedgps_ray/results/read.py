@@ -69,7 +69,7 @@ def _check_keys(path: Path, info: Row) -> None:
 
 
 def _check_types(folder: Path, info: Row) -> None:
-    """Refuse values that no version has written, before anybody computes with or prints them."""
+    """Refuse values that no version has written, before they are computed with or printed."""
     if info["status"] not in STATUSES:
         raise ValueError(f"status is {info['status']!r}")
     for key in ("execution", "versions", "summary", "files"):
@@ -106,11 +106,14 @@ def _is_number(value: Any, kind: Any) -> bool:
 
 
 def _check_settings(folder: Path, info: Row) -> None:
-    """Refuse settings that make no row, or whose names would do something to a terminal."""
+    """Refuse settings that make no row, or whose names would do something to a terminal.
+
+    In JSON a control character has a backslash, so text without one needs no closer look.
+    """
     text = json.dumps(info["spec"], ensure_ascii=False)
     if printable(text) != text:
         raise ValueError("a setting has control characters")
-    if any(CONTROL.search(value) for value in _texts(info["spec"])):
+    if "\\" in text and any(CONTROL.search(value) for value in _texts(info["spec"])):
         raise ValueError("a setting has control characters")
     rounds, method = info["spec"]["rounds"], info["spec"]["method"]["name"]
     if not _is_number(rounds, int) or rounds < 1 or not isinstance(method, str):
@@ -228,14 +231,13 @@ def trial_folders(experiment: Path) -> list[Path]:
 
 def headless(folder: Path) -> list[Path]:
     """Return the folders of trials whose trial.json is gone though they have rows."""
-    trials = sorted(path.parent for path in folder.glob("trials/*/rounds.parquet"))
-    visible = [trial for trial in trials if not trial.name.startswith(".")]
-    return [trial for trial in visible if not (trial / "trial.json").exists()]
+    trials = listed(folder, "trials/*/rounds.parquet")
+    return [trial for trial in trials if not (trial / "trial.json").exists()]
 
 
 def listed(folder: Path, pattern: str) -> list[Path]:
-    """Return the trials whose trial.json matches a pattern, without incomplete copies."""
-    folders = sorted(path.parent for path in folder.glob(pattern))
+    """Return the folders of the files that match a pattern, without incomplete copies."""
+    folders = sorted((path.parent for path in folder.glob(pattern)), key=lambda each: each.parts)
     return [trial for trial in folders if not trial.name.startswith(".")]
 
 
@@ -287,7 +289,7 @@ def read_rows(path: Path, columns_: pa.Schema) -> pa.Table:
 def read_figures(path: Path, columns_: pa.Schema) -> pa.Table | None:
     """Return a trial's rows without the settings, which are the same in each of them.
 
-    Only for trials that are sealed: nobody looks whose rows they are. None if the columns are not
+    Only for trials that are sealed: whose rows they are is not checked. None if the columns are not
     those of this version; then `read_rows` has to read all of them.
     """
     return tables.read_some(path, columns_, columns_.names[len(SPEC) :])

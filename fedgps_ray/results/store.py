@@ -208,7 +208,7 @@ class RowHash:
 
 
 def _canonical(row: Row, readers: Mapping[str, Reader]) -> str:
-    """Return what a row says beside its settings; a column that is empty may as well be new."""
+    """Return what a row says besides its settings; an empty column counts as absent."""
     given = ((name, row.get(name), read) for name, read in readers.items())
     return canonical({name: read(value) for name, value, read in given if value is not None})
 

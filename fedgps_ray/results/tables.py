@@ -1,7 +1,7 @@
 """Parquet files that prove themselves: each holds a hash of all its other bytes.
 
 A Parquet file is pages, a footer, the footer's length and a mark. Readers find the pages through
-the footer, so bytes between the two disturb nobody: there the hash is.
+the footer, so they skip bytes between the two: the hash is there.
 """
 
 import hashlib

@@ -14,6 +14,7 @@ from torch import Tensor
 from fedgps_ray.errors import CannotWrite
 from fedgps_ray.identity import Table
 from fedgps_ray.results import files
+from fedgps_ray.results.read import DAMAGED
 from fedgps_ray.rounds.loop import Snapshot
 from fedgps_ray.rounds.packing import Skeleton, pack, unpack
 from fedgps_ray.rounds.pool import Kept
@@ -21,16 +22,7 @@ from fedgps_ray.rounds.worker import Handle
 from fedgps_ray.units import printable
 
 Store = Callable[[Sequence[object]], list[Handle]]
-UNREADABLE = (
-    OSError,
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    ImportError,
-    RecursionError,
-    safetensors.SafetensorError,
-)
+UNREADABLE = (*DAMAGED, ImportError, safetensors.SafetensorError)
 FILE = re.compile(r"[\w-]+\.safetensors")  # of this folder and no other
 CPU = torch.device("cpu")
 OF_CLIENT = "client-"  # how the names of files begin that hold what a client keeps

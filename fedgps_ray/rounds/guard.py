@@ -12,12 +12,13 @@ from fedgps_ray.methods.base import Method, Reply
 from fedgps_ray.references import found_of
 from fedgps_ray.references.failures import failed
 
+Arguments = Sequence[Any]  # of a member of a method
 LOOP = "fedgps_ray.rounds.loop"
-PASSED_ON = (UserError, ClientFailed, Stopped, OutOfMemoryError)  # a full GPU is no fault of it
+PASSED_ON = (UserError, ClientFailed, Stopped, OutOfMemoryError)  # a full GPU is not its fault
 
 
 def guarded(method: Method) -> Method:
-    """Return a method whose errors are the user's; built-in methods are returned as they are."""
+    """Return a method whose errors become messages; built-in methods are returned unchanged."""
     origin = found_of(type(method))
     return method if origin is None else cast(Method, _Guarded(method, origin.code.name))
 
@@ -48,12 +49,12 @@ class _Guarded:
 
         return call
 
-    def _failed(self, member: str, arguments: Sequence[Any], problem: Exception) -> UserError:
+    def _failed(self, member: str, arguments: Arguments, problem: Exception) -> UserError:
         what = f"{self._name} failed in {member}{_where(member, arguments)}"
         hint = _unlike(arguments[1]) if member == "merge" else ""
         return failed(f"{what}{hint}", problem)
 
-    def _check(self, member: str, arguments: Sequence[Any], result: Any) -> None:
+    def _check(self, member: str, arguments: Arguments, result: Any) -> None:
         if member == "send" and len(result) != len(arguments[1].clients):
             raise UserError(
                 f"{self._name}: send returned {len(result)} messages for"
@@ -64,7 +65,7 @@ class _Guarded:
         if member == "work" and not hasattr(result, "upload"):
             raise UserError(f"{self._name}: work must return a Work, got {type(result).__name__}")
 
-    def _check_merged(self, arguments: Sequence[Any], merged: object) -> None:
+    def _check_merged(self, arguments: Arguments, merged: object) -> None:
         before, after = (self.global_params(state) for state in (arguments[0], merged))
         for old, new in zip(before, after, strict=True):
             if old.shape != new.shape:
@@ -74,7 +75,7 @@ class _Guarded:
                 )
 
 
-def _where(member: str, arguments: Sequence[Any]) -> str:
+def _where(member: str, arguments: Arguments) -> str:
     if member != "work":
         return ""
     return f" (client {arguments[0].client.id}, round {arguments[0].round + 1})"

@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 class Snapshot(NamedTuple):
-    """All that the rest of a trial depends on, after so many rounds."""
+    """Everything the rest of a trial depends on, after a number of rounds."""
 
     rounds_done: int
     state: State
@@ -29,7 +29,7 @@ class Snapshot(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """A round: its row, its clients' rows, and where the trial stands after it."""
+    """A round: its row, its clients' rows, and the state of the trial after it."""
 
     row: Row
     clients: list[Row]

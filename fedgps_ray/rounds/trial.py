@@ -1,4 +1,4 @@
-"""One TrialSpec to rows in its folder, from wherever the trial last stood."""
+"""Runs one TrialSpec and writes its rows, from the first round or from the last checkpoint."""
 
 import os
 import shutil
@@ -18,16 +18,15 @@ from fedgps_ray.results.schema import ENDED
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.results.summary import summary
 from fedgps_ray.rounds import checkpoint
-from fedgps_ray.rounds.guard import guarded
 from fedgps_ray.rounds.loop import Diverged, Finished, Snapshot, run
 from fedgps_ray.rounds.pool import InProcess, Pool
-from fedgps_ray.rounds.setup import prepare
+from fedgps_ray.rounds.setup import Ready, prepare
 from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, method_name
 from fedgps_ray.tensors import Params, num_bytes, views
 
-# A checkpoint is written as soon as clients keep so many bytes that are in no checkpoint yet: an
-# eighth of the memory. What is in one need not stay in memory.
+# A checkpoint is written as soon as clients keep more than this many bytes that no checkpoint has
+# yet: an eighth of the memory. What a checkpoint has need not stay in memory.
 MOST_UNSAVED = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
 
 
@@ -72,15 +71,15 @@ def claimed(
 def run_with_pool(
     store: TrialStore,
     execution: ExecutionSpec,
-    worker: Worker,
+    ready: Ready,
     pool: Pool,
     is_loss: Callable[[Exception], bool] = lambda problem: False,
 ) -> Generator[Event]:
     """Run a trial that is made ready; yield where it starts, then each row.
 
-    is_loss: says which exceptions are no fault of the trial and leave it to be continued.
+    is_loss: says which exceptions are not the trial's fault, so that it can be continued.
     """
-    trial = _Trial(store, execution, worker, pool)
+    trial = _Trial(store, execution, ready, pool)
     store.open(execution)  # not before: what cannot be made ready leaves no trial behind
     code.keep(store.folder, store.spec.code)
     yield from trial.run(lambda problem: isinstance(problem, (Stopped, Lost)) or is_loss(problem))
@@ -102,11 +101,11 @@ class _Trial:
     """A trial on its way: rows to the store, snapshots to the checkpoints."""
 
     def __init__(
-        self, store: TrialStore, execution: ExecutionSpec, worker: Worker, pool: Pool
+        self, store: TrialStore, execution: ExecutionSpec, ready: Ready, pool: Pool
     ) -> None:
         self.store, self.execution = store, execution
-        self.worker, self.pool = worker, pool
-        self.method = guarded(store.spec.method)
+        self.ready, self.pool = ready, pool
+        self.method = ready.method
         self.saver = checkpoint.Saver(store.checkpoints, pool.fetch, pool.keeps_here)
         self.unsaved = 0  # bytes that clients keep in this process's memory alone
         self.saved = self.last = Snapshot(0, None, {})
@@ -136,13 +135,13 @@ class _Trial:
             self._end(status)
 
     def _start(self) -> tuple[Snapshot, list[str]]:
-        first = Snapshot(0, self.method.init(self.worker.initial(), self.worker.cohort()), {})
+        first = Snapshot(0, self.method.init(self.ready.initial(), self.ready.cohort()), {})
         snapshot, problems = checkpoint.load(
             self.store.checkpoints,
             self.pool.store,
             _packages(self.store.spec.method),
             self._has_rows,
-            self.worker.device,
+            self.ready.device,
         )
         if snapshot is not None and type(snapshot.state) is type(first.state):
             return snapshot, problems
@@ -161,17 +160,17 @@ class _Trial:
         return own and self.store.resume_rows(rounds_done, rows.sha256)
 
     def _note_start(self) -> None:
-        self.store.write_partition(self.worker.setup.counts)
+        self.store.write_partition(self.ready.setup.counts)
         self.store.note(
             status="running",
             error=None,
-            partition_sha256=index_sha256(self.worker.setup.parts),
-            moved_samples=self.worker.setup.moved_samples,
+            partition_sha256=index_sha256(self.ready.setup.parts),
+            moved_samples=self.ready.setup.moved_samples,
             computed_on=self.pool.devices(),
         )
 
     def _rounds(self, start: Snapshot) -> Iterator[Row]:
-        for finished in run(self.store.spec, self.worker.cohort(), self.pool, start):
+        for finished in run(self.store.spec, self.ready.cohort(), self.pool, start):
             self._take(finished)
             yield finished.row
 
@@ -216,7 +215,7 @@ class _Trial:
     def _write_model(self) -> None:
         """Leave the last global model, tensor by tensor under its name."""
         params: Params = self.method.global_params(self.last.state)
-        layout = self.worker.network.layout
+        layout = self.ready.network.layout
         tensors = views(params.weights, layout.weights) | views(params.buffers, layout.buffers)
         whole = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
         files.write(

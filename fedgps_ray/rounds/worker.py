@@ -20,15 +20,12 @@ from fedgps_ray.data.batches import (
 from fedgps_ray.data.surrogate import (
     NORMAL,
 )
-from fedgps_ray.methods.base import Cohort, Memory, Question, Reply
-from fedgps_ray.models import build, check_takes_tokens, initialise
-from fedgps_ray.rounds.guard import guarded
-from fedgps_ray.rounds.setup import Setup, clients_of
+from fedgps_ray.methods.base import Memory, Question, Reply
+from fedgps_ray.rounds.setup import Ready, Setup
 from fedgps_ray.tensors import Params, all_finite, norm
-from fedgps_ray.training.arithmetic import arithmetic, settle
 from fedgps_ray.training.evaluate import Outputs, Score, Tally, score, tallies
 from fedgps_ray.training.local import Local
-from fedgps_ray.training.network import Network
+from fedgps_ray.training.memory import keep_freed
 
 Handle = Any  # a value for a worker, or where a pool keeps it: by reference, number or parcel
 
@@ -52,33 +49,19 @@ class Asked(NamedTuple):
     sent: Any
 
 
-class Worker:
+class Worker(Ready):
     """Serves any client of a trial: one live network, the data, no memory of its own."""
 
     def __init__(self, setup: Setup, device: str = "cpu", name: str = "in-process") -> None:
-        spec = setup.spec
-        torch.set_num_threads(spec.threads)
-        self.setup, self.spec, self.name = setup, spec, name
-        self.device = torch.device(device)
-        settle(self.device, spec.precision, spec.deterministic)
-        self.dtype, cast = arithmetic(spec.precision)
-        self.method = guarded(spec.method)
-        self.clients = clients_of(setup)
-        # by the spec: the server of a trial on GPUs is on the CPU, and shares the layout
-        order = spec.device == "cuda"
-        self.network = Network(self._model(), self.device, self.dtype, cast, order)
+        super().__init__(setup, device)
+        self.name = name
+        keep_freed()
         self._parts = [torch.from_numpy(part.copy()).to(self.device) for part in setup.parts]
         self._train, self._test = self._examples()
         self._surrogate = self._surrogate_images()
-
-    def _model(self) -> Any:
-        data = self.setup.data
-        outputs = self.method.num_outputs(data.num_classes)
-        if data.kind == "tokens":
-            check_takes_tokens(self.spec.model)
-        dtype = torch.int64 if data.kind == "tokens" else torch.float32
-        with torch.device("meta"):
-            return build(self.spec.model, data.input_shape, outputs, dtype=dtype)
+        if self.spec.compile:
+            with_noise = self.spec.batch_size + self.spec.surrogate.batch_size
+            self.network.compile({self.spec.batch_size, with_noise})
 
     def _examples(self) -> tuple[Examples, Batches]:
         data, to = self.setup.data, (self.device, self.dtype)
@@ -92,17 +75,6 @@ class Worker:
             return None
         pixels, labels = self.setup.surrogate
         return images(pixels, labels, NORMAL, "crop_flip", (self.device, self.dtype))
-
-    def cohort(self) -> Cohort:
-        """Return what the server may know about clients and model."""
-        return Cohort(self.clients, self.spec.per_round, self.network.layout)
-
-    def initial(self) -> Params:
-        """Return the model before training."""
-        by_partition = self.spec.init_seed == "partition"
-        seed = self.spec.partition_seed if by_partition else self.spec.seed
-        initialise(self.network.model, seeds.stream(seed, "init"))
-        return self.network.params()
 
     def local(
         self, client: int, round_index: int, velocity: torch.Tensor | None, purpose: str = "train"

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from fedgps_ray.identity import Label, Settings, Table
 from fedgps_ray.results import schema
 from fedgps_ray.titles import TITLES
+from fedgps_ray.units import printable
 
 ORDERS = ("mean", "best", "method", "setting")
 
@@ -49,6 +50,15 @@ def planned(settings: Settings, label: Label) -> Record:
     return Record(
         titled(label.method), setting, settings["scenario"], settings["seed"], settings["rounds"]
     )
+
+
+def label_of(cell: Settings) -> Label:
+    """Return the label of a cell, fit for a terminal; older versions wrote it in another way."""
+    label = cell.get("label")
+    if not isinstance(label, dict):
+        return Label(printable(cell["method"]))
+    settings = {printable(key): printable(value) for key, value in label["settings"].items()}
+    return Label(printable(label["method"]), settings)
 
 
 def told(record: Record, info: Settings) -> Record:

@@ -32,7 +32,7 @@ def spark(values: Sequence[float], width: int) -> str:
 
 
 def thinned(values: Sequence[float], most: int) -> list[float]:
-    """Return at most so many values, evenly spread, always with the last one."""
+    """Return a limited number of values, evenly spread, always including the last one."""
     if len(values) <= most:
         return list(values)
     step = len(values) / most

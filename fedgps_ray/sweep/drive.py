@@ -10,17 +10,13 @@ from fedgps_ray.results.read import work_seconds
 from fedgps_ray.spec import TrialSpec
 from fedgps_ray.sweep import launch
 from fedgps_ray.sweep.launch import Way
-from fedgps_ray.sweep.plan import SweepPlan
+from fedgps_ray.sweep.plan import Speaker, SweepPlan
 from fedgps_ray.sweep.state import State
 from fedgps_ray.sweep.tracker import Tracker
 
 
-class Screen(Protocol):
+class Screen(Speaker, Protocol):
     """Where a sweep is shown."""
-
-    def say(self, text: str) -> None:
-        """Tell something about the launch as a whole."""
-        ...
 
     def event(self, text: str) -> None:
         """Tell what happened to a trial, unless the live view shows it anyway."""
@@ -32,7 +28,7 @@ class Screen(Protocol):
 
 
 def drive(plan: SweepPlan, screen: Screen) -> State:
-    """Run what is missing and return how the sweep stands then; one driver a folder."""
+    """Run what is missing and return the final state; a folder has one driver at a time."""
     ledger = plan.ledger
     with files.lock(ledger.folder):
         to_do = plan.to_do(screen)

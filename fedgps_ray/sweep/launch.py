@@ -104,7 +104,7 @@ def _code(specs: Sequence[TrialSpec]) -> list[Found]:
 
 
 def _read(shelf: session.Actor, dataset: DatasetSpec) -> None:
-    """Let the library read a data set; what is wrong with it is told before any trial starts."""
+    """Let the library read a data set; problems are reported before any trial starts."""
     value = TypeAdapter(type(dataset)).dump_python(dataset, mode="json")
     try:
         asked: session.Reference = shelf.find.remote(value)

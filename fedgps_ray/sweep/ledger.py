@@ -24,6 +24,7 @@ from fedgps_ray.results.read import (
 )
 from fedgps_ray.results.store import spec_of
 from fedgps_ray.spec import TrialSpec, columns, method_name, stored_spec
+from fedgps_ray.sweep.board import label_of
 from fedgps_ray.units import printable
 
 Facts = dict[str, Any]
@@ -201,7 +202,7 @@ def read(folder: Path) -> tuple[Ledger, Facts]:
     try:
         specs = [stored_spec(cell["spec"]) for cell in cells]
         _check_ids(specs, cells)
-        labels = {cell["trial_id"]: _label(cell["label"]) for cell in cells}
+        labels = {cell["trial_id"]: label_of(cell) for cell in cells}
         _check_facts(facts)
     except DAMAGED as problem:
         raise UserError(
@@ -226,12 +227,6 @@ def _check_facts(facts: Facts) -> None:
     search = facts.get("search")
     if search is not None and set(search) != {"scheduler", "metric"}:
         raise ValueError(f"search is {search!r}")
-
-
-def _label(given: Facts) -> Label:
-    """Return a label that can be shown in a terminal."""
-    settings = {printable(key): printable(value) for key, value in given["settings"].items()}
-    return Label(printable(given["method"]), settings)
 
 
 def _has_begun(folder: Path) -> bool:

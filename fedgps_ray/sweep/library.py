@@ -24,15 +24,15 @@ class Library:
         self.source = source
         for origin in code:
             give(origin)
-        self.lies: dict[str, Reference] = {}
+        self.stored: dict[str, Reference] = {}
 
     def find(self, dataset: Table) -> list[Reference]:
-        """Return where a data set lies, in a list: a bare reference would be opened by Ray."""
+        """Return where a data set is, in a list: a bare reference would be opened by Ray."""
         key = json.dumps(dataset, sort_keys=True)
-        if key not in self.lies:
+        if key not in self.stored:
             data = datasets.load(datasets.parse(dataset), self.source)
-            self.lies[key] = ray.put(data)
-        return [self.lies[key]]
+            self.stored[key] = ray.put(data)
+        return [self.stored[key]]
 
     @ray.method(concurrency_group="control")
     def ping(self) -> None:

@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import NamedTuple
 
-STAT, MEMORY = Path("/proc/stat"), Path("/proc/meminfo")
+from fedgps_ray.data.memory import system_bytes
+
+STAT = Path("/proc/stat")
 
 
 class Ticks(NamedTuple):
@@ -31,10 +33,7 @@ def busy(before: Ticks | None, after: Ticks | None) -> float | None:
 
 def memory() -> dict[str, float]:
     """Return the bytes of memory that there are, and that are in use."""
-    try:
-        lines = [line.split() for line in MEMORY.read_text().splitlines()]
-        known = {words[0].rstrip(":"): 1024.0 * float(words[1]) for words in lines}
-        total = known["MemTotal"]
-        return {"memory": total, "memory_used": total - known["MemAvailable"]}
-    except (OSError, ValueError, LookupError):
+    known = system_bytes()
+    if not {"MemTotal", "MemAvailable"} <= set(known):
         return {}
+    return {"memory": known["MemTotal"], "memory_used": known["MemTotal"] - known["MemAvailable"]}

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from fedgps_ray.errors import UserError
 from fedgps_ray.identity import Label, Settings, Table
 from fedgps_ray.results import files, schema
+from fedgps_ray.results.folders import has_lost_plan
 from fedgps_ray.results.index import Index, in_short
 from fedgps_ray.results.read import (
     DAMAGED,
@@ -23,8 +24,8 @@ from fedgps_ray.results.read import (
     work_seconds,
 )
 from fedgps_ray.sweep import state as states
-from fedgps_ray.sweep.board import Record, as_json, leaderboard, planned, told
-from fedgps_ray.sweep.state import Running, State
+from fedgps_ray.sweep.board import Record, as_json, label_of, leaderboard, planned, told
+from fedgps_ray.sweep.state import Running, State, running
 from fedgps_ray.units import printable
 
 
@@ -83,11 +84,6 @@ class Observer:
         path = trial / "rounds.parquet"
         rows = self._read(path, lambda: _rows(path)) or []
         return _running(trial_id, record, rows)
-
-
-def observe(folder: Path) -> Seen:
-    """Return the state of a folder, not more than a second old."""
-    return Observer(folder).look()
 
 
 def _stamp(path: Path) -> Stamp | None:
@@ -179,14 +175,7 @@ def _rows(path: Path) -> list[Table]:
 
 
 def _running(trial_id: str, record: Record, rows: Sequence[Settings]) -> Running:
-    trial = Running(
-        trial_id=trial_id,
-        method=record.method,
-        scenario=record.scenario,
-        seed=record.seed,
-        setting=record.setting,
-        rounds=record.rounds,
-    )
+    trial = running(trial_id, record)
     for row in rows:
         if row["accuracy"] is not None:
             trial.score(row["accuracy"])
@@ -221,7 +210,7 @@ def standing(folder: Path, timing: bool, verify: bool = False) -> Table:
         "trials": statuses,
         **_accuracies(folder, places, infos),
     }
-    if (folder / states.FILE).exists() and not (folder / "experiment.json").exists():
+    if has_lost_plan(folder):
         answer["note"] = "experiment.json is gone; what is shown comes from the trials"
     if verify:
         hashed = sum(bool(info.get("has_files")) for info in infos.values())
@@ -251,19 +240,10 @@ def _accuracies(folder: Path, places: Mapping[str, Path], infos: Mapping[str, Ta
 
 def _planned(folder: Path, cell: Settings) -> Record:
     try:
-        return planned(cell, _label(cell))
+        return planned(cell, label_of(cell))
     except DAMAGED as problem:
         path = folder / "experiment.json"
         raise UserError(f"{path} is damaged ({printable(str(problem))})") from None
-
-
-def _label(cell: Settings) -> Label:
-    """Return the label of a cell; older versions wrote it in another way."""
-    label = cell.get("label")
-    if not isinstance(label, dict):
-        return Label(printable(cell["method"]))
-    settings = {printable(key): printable(value) for key, value in label["settings"].items()}
-    return Label(printable(label["method"]), settings)
 
 
 def _places(folder: Path) -> dict[str, Path]:

@@ -1,4 +1,4 @@
-"""Ends trials whose own process hangs, for which Tune would wait for ever; watches the folder."""
+"""Ends trials whose own process hangs, for which Tune would wait forever; watches the folder."""
 
 import time
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class Pulse(tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: Table, **_: object
     ) -> None:
-        """A trial tells how it stands."""
+        """A trial reports its progress."""
         self._hear(trial)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **_: object) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from fedgps_ray.identity import Label, Settings
 from fedgps_ray.results import files, schema
-from fedgps_ray.sweep.board import Record, planned
+from fedgps_ray.results.folders import LIVE
+from fedgps_ray.sweep.board import Record
 from fedgps_ray.sweep.drawing import thinned
 from fedgps_ray.units import printable
 
@@ -19,7 +19,7 @@ EVENTS_KEPT = 200
 CURVE_KEPT = 48
 RECENT_SECONDS = 60.0  # over which rounds per second are counted
 USUAL_LAG = 1.5  # seconds of a trial before and after its rounds, until that was measured
-FILE = "live.json"
+FILE = LIVE
 Key = tuple[str, str]  # method and setting, which decide what a round takes
 
 
@@ -58,17 +58,16 @@ class Running:
             self.curve = thinned(self.curve, CURVE_KEPT // 2)
 
 
-def running(columns: Settings, label: Label) -> Running:
-    """Return a trial that begins, from its columns and its label."""
-    record = planned(columns, label)
+def running(trial_id: str, record: Record, began: float = 0.0) -> Running:
+    """Return a trial that begins."""
     return Running(
-        trial_id=columns["trial_id"],
+        trial_id=trial_id,
         method=record.method,
         scenario=record.scenario,
         seed=record.seed,
         setting=record.setting,
         rounds=record.rounds,
-        began=time.time(),
+        began=began,
     )
 
 

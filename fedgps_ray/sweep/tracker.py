@@ -14,7 +14,7 @@ from fedgps_ray.results import schema
 from fedgps_ray.results.read import read_trial
 from fedgps_ray.results.schema import ENDED, STOPPED
 from fedgps_ray.results.store import TrialStore
-from fedgps_ray.spec import ExecutionSpec, TrialSpec, columns
+from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep import machine
 from fedgps_ray.sweep.board import Record, planned, told
 from fedgps_ray.sweep.ledger import Entry, Ledger
@@ -64,7 +64,7 @@ class Tracker:
             return
         spec = self.specs[trial_id]
         done = self.ledger.rounds_done(spec)
-        trial = running(columns(spec), self.ledger.labels[trial_id])
+        trial = running(trial_id, self.state.records[trial_id], time.time())
         trial.first = trial.rounds_done = done
         self.state.running[trial_id] = trial
         self.state.lanes = max(self.state.lanes, len(self.state.running))
@@ -80,7 +80,7 @@ class Tracker:
         self.tell(f"{self._label(trial.trial_id)} starts again from its checkpoint")
 
     def moved(self, trial_id: str, told: Table) -> None:
-        """Take in how a trial stands."""
+        """Record the progress of a trial."""
         trial = self.state.running.get(trial_id)
         if trial is None:
             return
@@ -135,8 +135,8 @@ class Tracker:
         if self.state.running.pop(trial_id, None) is not None:
             self.state.losses[trial_id] = reason
             self.lost.update({trial_id} if again else ())
-            how = "was lost" if again else "was interrupted"
-            self.tell(f"{self._label(trial_id)} {how}: {reason.splitlines()[0]}")
+            what = "was lost" if again else "was interrupted"
+            self.tell(f"{self._label(trial_id)} {what}: {reason.splitlines()[0]}")
 
     def note(self, trial_id: str, **facts: object) -> None:
         """Note in a trial's folder what its own processes do not know."""
@@ -258,7 +258,7 @@ class Callbacks(tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: Table, **_: object
     ) -> None:
-        """A trial tells how it stands."""
+        """A trial reports its progress."""
         CURRENT[-1].moved(_id(trial), result)
 
     def on_trial_complete(

@@ -56,7 +56,7 @@ class SweepTrial(tune.Trainable):
         )
 
     def step(self) -> Table:
-        """Take in what happens for a second, and tell how the trial stands."""
+        """Follow the trial for a second, then report its progress."""
         until = time.monotonic() + TELL_SECONDS
         try:
             while time.monotonic() < until:
@@ -73,7 +73,7 @@ class SweepTrial(tune.Trainable):
         return self._tell()
 
     def _tell(self, **more: object) -> Table:
-        """Return how the trial stands; what was wrong on disk is told once."""
+        """Return the trial's progress; problems on disk are reported once."""
         told = {**self.told, **more}
         self.told.pop("problems", None)
         return told
@@ -96,5 +96,5 @@ class SweepTrial(tune.Trainable):
             self.told |= {"accuracy": row["accuracy"], "loss": row["loss"], "best": best}
 
     def cleanup(self) -> None:
-        """Let a trial that is under way write its checkpoint; one that has ended has nothing to."""
+        """Let a running trial write its checkpoint; one that has ended needs none."""
         self.events.close()

@@ -14,7 +14,7 @@ from fedgps_ray.sweep.drawing import GAP, PLAIN, Column, bar, fit, spark, table
 from fedgps_ray.sweep.state import Running, State
 from fedgps_ray.units import duration
 
-SMALL = 30  # lines; below that sections are shorter and stand without space between them
+SMALL = 30  # lines; on smaller screens sections are shorter, without blank lines between them
 PAGES = ("overview", "trials", "failures")
 KEYS = "q leave  j/k scroll  / filter  s sort  t trials  f failures"
 BOARD = (

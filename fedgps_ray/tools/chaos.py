@@ -55,7 +55,7 @@ ROUNDS = 60
 STOP_SHARE = 0.3  # of the blows: stopped instead of killed
 STOPPED_SECONDS = 5.0  # a driver that was stopped goes on after that
 PAUSE_SECONDS = (1.0, 8.0)  # between two blows, times the slowness of the machine
-MOST_PATIENT = 2.0  # ... up to so much
+MOST_PATIENT = 2.0  # ... up to this factor
 POLL_SECONDS = 0.25
 GONE_SECONDS = 10.0  # processes of a dead driver that stay longer are left over
 ALONE_SECONDS = 40.0  # ... on a busy machine too: after a minute Ray's end by themselves
@@ -179,7 +179,7 @@ class Chaos:
         return alive
 
     def _strike(self, driver: int) -> None:
-        """Kill or stop one process; nobody is struck before the first trial is under way."""
+        """Kill or stop one process, but none before the first trial is running."""
         alive = self._alive(driver)
         if "trial" not in alive:
             return
@@ -195,8 +195,8 @@ class Chaos:
     def _look(self, alive: Mapping[str, set[int]]) -> None:
         """Note which blows were noticed: the process is gone and replaced.
 
-        With a driver, that all its processes are gone; what was not replaced when it ended is open
-        no more: nobody needed it.
+        For a driver: all its processes are gone. What was not replaced by the time it ended is
+        closed: nothing needed it.
         """
         now = time.monotonic()
         for blow in (blow for blow in self.blows if blow.is_open):
@@ -207,7 +207,7 @@ class Chaos:
             blow.seconds = now - blow.at if noticed else None
 
     def _bury(self) -> None:
-        """Wait for the processes of a dead driver; what is left then is told."""
+        """Wait for the processes of a dead driver; report what is left."""
         deadline = time.monotonic() + min(GONE_SECONDS * POLICY.pace().slowness, ALONE_SECONDS)
         while (left := processes_of(self.sessions)) and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)

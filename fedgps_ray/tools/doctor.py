@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 from packaging.requirements import Requirement
 
 from fedgps_ray.data.datasets import Source
+from fedgps_ray.data.memory import free_bytes, system_bytes
 
 ORIGINALS = {  # files that show that a data set is there
     "cifar10": ("cifar-10-batches-py", "cifar-10-python.tar.gz"),
@@ -24,7 +25,7 @@ ORIGINALS = {  # files that show that a data set is there
 }
 LONGEST_TMPDIR = 40  # Ray adds about 60 characters, and a socket's path is limited to 107
 GB = 1e9
-MEMINFO, SHARED_MEMORY = Path("/proc/meminfo"), Path("/dev/shm")  # neither exists on macOS
+SHARED_MEMORY = Path("/dev/shm")  # not on macOS
 
 
 class Finding(NamedTuple):
@@ -80,7 +81,7 @@ def _cores() -> Finding:
 
 def _memory() -> Finding:
     """Check memory; a client actor takes about 0.3 GB besides its data."""
-    size, kind = _memory_size()
+    size, kind = free_bytes() / GB, "free" if "MemAvailable" in system_bytes() else "in total"
     shared = shutil.disk_usage(SHARED_MEMORY).free / GB if SHARED_MEMORY.exists() else None
     text = f"{size:.1f} GB {kind}"
     if size < 2:
@@ -92,15 +93,6 @@ def _memory() -> Finding:
         advice = "give the container more: docker run --shm-size=4g"
         return Finding("memory", text, "note", advice)
     return Finding("memory", text)
-
-
-def _memory_size() -> tuple[float, str]:
-    """Return the free memory in GB where Linux says it, or else all there is."""
-    if MEMINFO.exists():
-        lines = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
-        if "MemAvailable" in lines:
-            return int(lines["MemAvailable"].split()[0]) * 1024 / GB, "free"
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GB, "in total"
 
 
 def _gpu() -> Finding:

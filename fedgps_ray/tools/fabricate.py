@@ -242,7 +242,7 @@ def _note(state: State, made: Made) -> None:
 
 
 def _note_running(state: State, made: Made) -> None:
-    trial = running(columns(made.spec), made.label)
+    trial = running(made.spec.trial_id, state.records[made.spec.trial_id], time.time())
     trial.rounds_done, trial.seconds_a_round, trial.what = len(made.rows), 0.45, "training"
     trial.in_flight = [f"client {number}" for number in (1, 3, 4, 7, 8)]
     for row in made.rows:

@@ -69,7 +69,8 @@ def _watched(
 def _samples(round_number: int, processes: list[Table]) -> Iterator[Sample]:
     for process in processes:
         yield Sample(round_number, process["name"], *usage(process["pid"]))
-    yield Sample(round_number, "object store", session.use()["object_store_memory_used"] / 1e6, 0)
+    used = sum(node["object_store_memory_used"] for node in session.nodes())
+    yield Sample(round_number, "object store", used / 1e6, 0)
 
 
 def usage(pid: int) -> tuple[float, int]:

@@ -209,8 +209,16 @@ class Probe:
         weights = float(network.weights.norm())
         lambda_g = path_length(self.worker.spec, weights)
         size = deviation_norm(lambda_g, largest, smallest)
-        along, slope = curvature_along(product, gradient), float(gradient.norm())
-        return Curvature(largest, smallest, lambda_g, size, size < 1, along, slope, weights)
+        return Curvature(
+            largest=largest,
+            smallest=smallest,
+            lambda_g=lambda_g,
+            norm=size,
+            held=size < 1,
+            along_gradient=curvature_along(product, gradient),
+            gradient_norm=float(gradient.norm()),
+            weights_norm=weights,
+        )
 
 
 def path_length(spec: TrialSpec, weights_norm: float) -> float:

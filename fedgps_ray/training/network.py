@@ -1,7 +1,7 @@
 """A live model whose parameters, gradients and BatchNorm statistics are views into flat vectors."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
@@ -14,6 +14,8 @@ from fedgps_ray.models.outside import Adapted, followed, root, trained
 from fedgps_ray.models.randomness import seeded
 from fedgps_ray.tensors import Layout, Params, Piece, pieces, views
 from fedgps_ray.training.arithmetic import Arithmetic
+from fedgps_ray.training.chain import chain_of
+from fedgps_ray.training.compiled import Compiled
 
 
 def layout_of(model: nn.Module, channels_last: bool = False) -> Layout:
@@ -56,6 +58,7 @@ class Network:
         channels_last: bool = False,
     ) -> None:
         self.model, self._arithmetic = model, Arithmetic(dtype, cast)
+        self._compiled: Compiled | None = None
         self.layout = layout_of(model, channels_last)
         self.weights = torch.empty(_size(self.layout.weights), device=device, dtype=dtype)
         self.grads = torch.zeros_like(self.weights)
@@ -68,6 +71,7 @@ class Network:
         self._constants = self._moved_constants()
         self._restore_constants()
         _keep_recurrent_weights(net)
+        self.chain = None if cast else chain_of(model)
 
     def _bind(self) -> None:
         grads = views(self.grads, self.layout.weights)
@@ -147,9 +151,15 @@ class Network:
         """Return the context of the forward pass and the loss: with bf16, PyTorch's autocast."""
         return self._arithmetic.casting(self.weights.device)
 
+    def compile(self, rows: Collection[int]) -> None:
+        """From now on compute features for steps on batches of these sizes with compiled code."""
+        self._compiled = Compiled(self.model.features, rows, self.weights.device)
+        self.chain = None
+
     def features(self, x: Tensor) -> Tensor:
         """Return the input of the last linear layer."""
-        return self._computed(self.model.features, x)
+        fast = self._compiled if self.model.training else None
+        return self._computed(fast or self.model.features, x)
 
     def head(self, z: Tensor) -> Tensor:
         """Return the logits of features."""

@@ -13,6 +13,7 @@ import pytest
 
 from fedgps_ray.analysis import report
 from fedgps_ray.analysis.report.page import publish
+from tests.processes import patient
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -61,7 +62,9 @@ def visit_page(tmp_path):
         outer.write_text(f"<!doctype html><body><script>{HEAR}</script>{frame}</body>")
         profile = f"--user-data-dir={tmp_path / 'profile'}"
         command = [BROWSER, *OPTIONS, profile, "--dump-dom", outer.as_uri()]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=patient(100)
+        )
         told = re.search(r'data-found="([^"]*)"', done.stdout)
         assert told, f"no answer from the page: {done.stdout[-2000:]}"
         return json.loads(unquote(told[1]))

@@ -24,6 +24,7 @@ from fedgps_ray.errors import UserError
 from fedgps_ray.methods import METHODS
 from fedgps_ray.spec import columns, trial_spec
 from fedgps_ray.titles import TITLES
+from tests.processes import patient
 
 CEILINGS = {"fedavg": 0.5, "fedprox": 0.6, "scaffold": 0.55, "fedgps": 0.7}
 
@@ -448,7 +449,7 @@ def test_the_command_follows_a_sweep_to_its_end(tmp_path, trial_maker):
         assert "http-equiv" in page.read_text()
         trial_maker(tmp_path, 0.9, method="fedgps", rounds=2)
         live.write_text(json.dumps({"ended": 1.0}))
-        told, _ = process.communicate(timeout=60)
+        told, _ = process.communicate(timeout=patient(60))
     assert process.returncode == 0
     assert f"open in a browser: {page}" in told.replace("\n", "")
     assert "FedGPS leads" in page.read_text()
@@ -456,7 +457,7 @@ def test_the_command_follows_a_sweep_to_its_end(tmp_path, trial_maker):
 
 
 def waited_for(condition, seconds=60):
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patient(seconds)
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)

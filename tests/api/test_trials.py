@@ -13,7 +13,7 @@ from rich.console import Console
 
 import fedgps_ray
 from fedgps_ray.api import notebook, trials
-from fedgps_ray.cli.specs import trial as command_line_trial
+from fedgps_ray.api.settings import suited_trial as command_line_trial
 from fedgps_ray.data import datasets
 from fedgps_ray.data.batches import Batches, examples
 from fedgps_ray.methods.fedgps import FedGPS

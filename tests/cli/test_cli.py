@@ -25,7 +25,7 @@ from fedgps_ray.models import MODELS
 from fedgps_ray.results import files
 from fedgps_ray.rounds import worker
 from fedgps_ray.spec import ExecutionSpec, trial_spec
-from tests.processes import start
+from tests.processes import patient, start
 
 COMMANDS = [c.name or c.callback.__name__ for c in cli.app.registered_commands]
 PROGRAM = str(Path(sys.executable).with_name("fedgps-ray"))
@@ -701,7 +701,7 @@ def running(command, until):
 def test_a_signal_leaves_a_checkpoint_and_resume_the_same_end(fedgps, long_run, number):
     with running(LONG, until=b"round 3/150") as process:
         process.send_signal(number)
-        err = process.communicate(timeout=60)[1].decode()
+        err = process.communicate(timeout=patient(60))[1].decode()
     assert process.returncode == 130
     assert "Traceback" not in err
     info = json.loads((trial_folder() / "trial.json").read_text())

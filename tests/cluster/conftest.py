@@ -17,7 +17,7 @@ from ray.cluster_utils import Cluster
 
 from fedgps_ray.cluster import crew as crews
 from fedgps_ray.cluster.dispatch import Dispatcher, share
-from fedgps_ray.cluster.policy import POLICY, RetryPolicy
+from fedgps_ray.cluster.policy import RetryPolicy
 from fedgps_ray.cluster.pool import RayPool
 from fedgps_ray.methods import METHODS
 from fedgps_ray.results.read import read_trial
@@ -25,6 +25,7 @@ from fedgps_ray.rounds.setup import prepare
 from fedgps_ray.rounds.trial import claimed, run_trial, run_with_pool
 from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import ExecutionSpec, trial_spec
+from tests.processes import patient
 
 HERE = Path(__file__).parent
 HOOK = {"worker_process_setup_hook": "faulty.register"}
@@ -322,8 +323,7 @@ def until():
     """Wait until something is the case; fail after some seconds."""
 
     def wait(condition, seconds=30.0):
-        seconds *= POLICY.pace().slowness  # a busy machine needs longer
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patient(seconds)
         while not condition():
             assert time.monotonic() < deadline, f"did not happen within {seconds} s"
             time.sleep(0.05)

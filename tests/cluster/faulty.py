@@ -19,7 +19,7 @@ from fedgps_ray.methods.fedgps import FedGPS, Upload
 from fedgps_ray.methods.fedgps_cf import FedGPSCF
 from fedgps_ray.tensors import Update
 
-PATIENCE_SECONDS = 100
+PATIENCE_SECONDS = 400
 
 
 @dataclass(frozen=True, config=STRICT)

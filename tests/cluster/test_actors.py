@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedgps_ray import seeds
-from fedgps_ray.cluster.actors import ClientActor
+from fedgps_ray.cluster.client import ClientActor
 from fedgps_ray.cluster.parcels import EvaluationJob, Parcel, Slot, open_parcel, wrap
 from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.errors import ClientFailed

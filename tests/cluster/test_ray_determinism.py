@@ -1,5 +1,7 @@
 """The same numbers, bit by bit, in one process and over any number of actors."""
 
+import shutil
+
 import pytest
 import ray
 
@@ -51,6 +53,16 @@ def test_local_epochs_and_rare_tests_change_no_bit(tiny_spec, on_actors, in_proc
     rows = numbers(on_actors(spec, actors=3))
     assert rows == numbers(in_process(spec))
     assert [row[2] is None for row in rows] == [True, True, False, False]  # 3 and the last
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.timeout(1200)
+def test_compiled_code_changes_no_bit_from_actor_to_actor(
+    tiny_spec, on_actors, in_process, numbers
+):
+    spec = tiny_spec("fedgps", compile=True, model="convnet", rounds=3)
+    assert numbers(on_actors(spec, actors=3)) == numbers(in_process(spec))
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -11,7 +11,7 @@ import torch
 from ray.util.placement_group import placement_group, remove_placement_group
 
 from fedgps_ray.cluster import crew as crews
-from fedgps_ray.cluster.actors import device_for
+from fedgps_ray.cluster.client import device_for
 from fedgps_ray.cluster.parcels import open_parcel, wrap
 from fedgps_ray.cluster.session import capacity, num_actors
 from fedgps_ray.data.datasets import NO_SOURCE

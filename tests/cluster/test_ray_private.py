@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.processes import patient
+
 PROGRAM = """
 import os, stat
 from pathlib import Path
@@ -21,7 +23,11 @@ with session.connected(None):
 @pytest.mark.ray
 def test_the_session_folder_is_closed_and_ray_works_in_it(tmp_path):
     ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=100, check=True
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        timeout=patient(100),
+        check=True,
     )
     first, second = ended.stdout.splitlines()[-2:]
     assert first.endswith(oct(stat.S_IRWXU))

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedgps_ray.analysis.report.again import command as exact_command
-from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.results.read import read_trial
 from fedgps_ray.tools.chaos import KINDS
+from tests.processes import patient
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -127,11 +127,6 @@ def titles(session):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             found[pid] = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     return found
-
-
-def patient(seconds):
-    """Return a limit as it has to be on a machine that is busy with other things."""
-    return seconds * POLICY.pace().slowness
 
 
 def until_gone(session):
@@ -297,10 +292,6 @@ def test_sweep_ends_with_the_same_hashes_whatever_was_killed(
         assert resumed.process.returncode == 0, errors
         until_gone(resumed.process.pid)
     assert sweep_hashes(out) == undisturbed_sweep
-    again = start(out, *command)
-    output, errors = again.process.communicate(timeout=patient(60))
-    assert "0 of 4 trials to run" in errors
-    assert "4 of 4 finished" in output
 
 
 # --- two at once, and folders that go away --------------------------------------------------------
@@ -346,6 +337,10 @@ def test_second_sweep_on_a_folder_is_refused(sweeping, start, experiment, undist
     _, errors = first.process.communicate(timeout=patient(110))
     assert first.process.returncode == 0, errors
     assert sweep_hashes(first.out) == undisturbed_sweep
+    again = start(first.out, *sweep_command(experiment, first.out))
+    output, errors = again.process.communicate(timeout=patient(60))
+    assert "0 of 4 trials to run" in errors
+    assert "4 of 4 finished" in output
 
 
 def test_run_of_a_trial_that_a_sweep_works_on_is_refused(sweeping, start, undisturbed_sweep):

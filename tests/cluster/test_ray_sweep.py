@@ -1,19 +1,20 @@
 """Sweeps on a real cluster: the same numbers as one process, whatever dies or is run again."""
 
-import contextlib
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
+from fedgps_ray.cluster.reaper import processes_of
+from fedgps_ray.cluster.session import session_folder
 from fedgps_ray.errors import UserError
 from fedgps_ray.sweep import launch
 from fedgps_ray.sweep.drive import SweepPlan, drive
 from fedgps_ray.sweep.launch import Stopping
 from fedgps_ray.sweep.ledger import Ledger
-from fedgps_ray.sweep.observe import observe, standing
+from fedgps_ray.sweep.observe import Observer, standing
 from fedgps_ray.sweep.tracker import Tracker
+from fedgps_ray.tools.chaos import KINDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
@@ -77,17 +78,16 @@ def test_failed_cell_ends_alone_and_is_run_again_when_asked(sweep, fault, grid):
 
 
 @pytest.mark.slow
-def test_dead_trial_continues_from_its_checkpoint(
-    sweep, fault, undisturbed, monkeypatch, processes_named
-):
+def test_dead_trial_continues_from_its_checkpoint(sweep, fault, undisturbed, monkeypatch):
     spec, marker = fault("waits")
     go, look = marker.with_name("go"), Tracker.look
 
     def look_and_kill(self):
         look(self)
         if marker.exists() and not go.exists():
-            for pid in processes_named("ray::ResourceTrainable"):
-                os.kill(pid, signal.SIGKILL)
+            for pid, command in processes_of(session_folder()).items():
+                if command.startswith(KINDS["trial"]):
+                    os.kill(pid, signal.SIGKILL)
             go.touch()
 
     monkeypatch.setattr(Tracker, "look", look_and_kill)
@@ -95,21 +95,6 @@ def test_dead_trial_continues_from_its_checkpoint(
     assert (state.finished, state.failed) == (1, 0)
     assert ended[spec.trial_id] == ("finished", undisturbed()[-1][1])
     assert any("starts again from its checkpoint" in event for event in screen.events)
-
-
-@pytest.fixture
-def processes_named():
-    """Return the processes whose title begins with a name."""
-
-    def find(name):
-        pids = []
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):
-                if path.read_text().startswith(name):
-                    pids.append(int(path.parent.name))
-        return pids
-
-    return find
 
 
 @pytest.mark.slow
@@ -168,7 +153,7 @@ def test_search_stops_trials_without_promise_and_leaves_them_stopped(sweep, tiny
 @pytest.mark.slow
 def test_folder_shows_the_sweep_from_outside(sweep, grid, tmp_path):
     sweep(grid(["fedavg"], [0]))
-    seen = observe(tmp_path / "sweep")
+    seen = Observer(tmp_path / "sweep").look()
     assert not seen.is_driven
     assert (seen.state.finished, seen.state.left) == (1, 0)
     timing = standing(tmp_path / "sweep", timing=True)["timing"]

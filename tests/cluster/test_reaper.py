@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from fedgps_ray.cluster import reaper
+from tests.processes import patient
 
 pytestmark = pytest.mark.skipif(not reaper.PROC.exists(), reason="Linux only")
 SLEEP = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
@@ -97,3 +99,13 @@ def test_session_ends_with_its_driver(number, start, tmp_path):
         assert victim.poll() is None
         driver.send_signal(number)
     assert victim.wait(20) == -signal.SIGKILL
+
+
+def test_a_dismissed_reaper_ends_and_leaves_no_zombie(tmp_path):
+    known = reaper.Reaper(str(tmp_path), 0.0)
+    known.dismiss()
+    deadline = time.monotonic() + patient(30)
+    while known.process.returncode is None:  # set by whoever waits for it
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert known.process.returncode == 0

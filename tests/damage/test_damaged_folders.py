@@ -1,7 +1,8 @@
 """Damaged folders: every command that reads one says the same as before, or tells the damage.
 
 FEDGPS_DAMAGE_CASES sets how many are tried: FEDGPS_DAMAGE_CASES=10000 pytest tests/damage.
-FEDGPS_DAMAGE_FIRST sets with which seed to begin, FEDGPS_DAMAGE_ASKED how many commands read each.
+FEDGPS_DAMAGE_FIRST sets with which seed to begin, FEDGPS_DAMAGE_ASKED how many commands read each,
+FEDGPS_DAMAGE_COUNTS names a file to which each command's answers are counted.
 """
 
 import functools
@@ -9,16 +10,19 @@ import json
 import os
 import shutil
 import sys
+import traceback
 from collections import Counter
 from typing import NamedTuple
 
 import pytest
 import typer
 
+import fedgps_ray
 from fedgps_ray import cli
 from fedgps_ray.analysis import load
+from fedgps_ray.analysis.report import page
 from fedgps_ray.errors import UserError
-from fedgps_ray.results import files
+from fedgps_ray.results import files, schema
 from fedgps_ray.rounds import worker
 from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.spec import ExecutionSpec, trial_spec
@@ -31,6 +35,9 @@ CASES = int(os.environ.get("FEDGPS_DAMAGE_CASES", "300"))
 CHUNK = 50
 FIRST = int(os.environ.get("FEDGPS_DAMAGE_FIRST", "0"))
 FEW = "2" if CASES <= 300 else "10"  # commands per folder, in turn: of many folders, all
+COUNTS = os.environ.get("FEDGPS_DAMAGE_COUNTS")
+GOOD = ("told", "unaffected")
+REPORTS = 17  # a report takes longer than all other commands: one of so many folders has one
 ASKED = int(os.environ.get("FEDGPS_DAMAGE_ASKED", FEW))
 TINY = {
     "dataset": {"name": "synthetic", "image_size": 8, "train_size": 40, "test_size": 20},
@@ -104,12 +111,12 @@ def run_command(capsys, monkeypatch, *words):
     return code, text.out, text.err
 
 
-def by_command(*words):
+def by_command(*words, tells=()):
     def ask(folder, capsys, monkeypatch):
         code, said, noted = run_command(capsys, monkeypatch, *words, folder)
         assert code in (0, 1, 2), (code, noted)
         assert "\x1b" not in said + noted
-        told = code != 0 or any(word in said + noted for word in TOLD)
+        told = code != 0 or any(word in said + noted for word in (*TOLD, *tells))
         return Answer(said.replace(str(folder), ""), told)
 
     return ask
@@ -117,16 +124,51 @@ def by_command(*words):
 
 def frames(folder, capsys, monkeypatch):
     """Read what a report is made from."""
-    tables, problems = [], []
-    for kind in (load.trials, load.rounds, load.clients, load.partitions):
-        try:
-            frame = kind(folder)
-        except UserError as problem:
-            return Answer(None, bool(str(problem)))
-        problems += frame.attrs["problems"] + frame.attrs.get("not_sealed", [])
-        place = frame.drop(columns=[name for name in ("folder",) if name in frame])
-        tables.append(place.to_json(default_handler=str))
-    return Answer(tables, bool(problems))
+    try:
+        found = read_frames(load.Source([folder]))
+    except UserError as problem:
+        return Answer(None, bool(str(problem)))
+    notes = [frame.attrs["problems"] + frame.attrs.get("not_sealed", []) for frame in found]
+    places = [frame.drop(columns="folder", errors="ignore") for frame in found]
+    return Answer([frame.to_json(default_handler=str) for frame in places], any(notes))
+
+
+def read_frames(source):
+    clients = source.rows("clients.parquet", schema.CLIENTS)
+    return [source.trials(), source.rounds(), clients, source.partitions()]
+
+
+def loaded(folder, capsys, monkeypatch):
+    """Read the results as a script does, with the models of the trials that have one."""
+    try:
+        results = fedgps_ray.load(folder)
+        frame = results.trials
+        found = [(each.trial_id, each.summary, weights(each)) for each in results]
+    except UserError as problem:
+        return Answer(None, bool(str(problem)))
+    return Answer(found, bool(frame.attrs["problems"] + frame.attrs["not_sealed"]))
+
+
+def weights(result):
+    if result.status != "finished":
+        return None
+    return {name: value.tolist() for name, value in result.model.state_dict().items()}
+
+
+def exported(folder, capsys, monkeypatch):
+    """Write all results to CSV files, and return these."""
+    answer = by_command("export", tells=["note: "])(folder, capsys, monkeypatch)
+    tables = [path.read_text() for path in sorted((folder / "export").glob("*.csv"))]
+    return Answer([text.replace(str(folder), "") for text in tables], answer.told)
+
+
+def reported(folder, capsys, monkeypatch):
+    """Write the report, all but the drawings: their numbers are in the page."""
+    monkeypatch.setattr(page, "save", lambda *drawing: None)
+    answer = by_command("report", tells=["left out: "])(folder, capsys, monkeypatch)
+    texts = [path.read_text() for path in sorted((folder / "report").glob("report.*"))]
+    said = [answer.said, *(text.replace(str(folder), "") for text in texts)]
+    return Answer(said, answer.told)
 
 
 def sweep_again(folder, capsys, monkeypatch):
@@ -168,6 +210,9 @@ COMMANDS = {
     "status --verify": by_command("status", "--verify"),
     "watch --once": by_command("watch", "--once"),
     "frames": frames,
+    "load": loaded,
+    "export": exported,
+    "report": reported,
     "resume": resume_single,
     "sweep": sweep_again,  # last: it moves trials away
 }
@@ -182,28 +227,49 @@ def test_a_damaged_folder_is_told_or_read_the_same(
     if not before:
         before |= {name: answer(ask, pristine, *tools) for name, ask in COMMANDS.items()}
     assert [name for name, each in before.items() if each.told] == []
-    counts = Counter()
+    counts, wrong = Counter(), []
     for seed in range(first, min(first + CHUNK, FIRST + CASES)):
-        damaged = shutil.copytree(pristine, tmp_path / "damaged" / "sweep")
+        damaged = shutil.copytree(pristine, tmp_path / f"damaged-{seed}" / "sweep")
         what = harm(damaged, seed)
-        for name, ask in asked(seed):
-            try:
-                now = answer(ask, damaged, *tools)
-            except (Exception, typer.Exit) as problem:
-                raise AssertionError(f"{what}, then {name}") from problem
-            same = now.said == before[name].said
-            assert now.told or same, f"{what}, then {name}: {before[name].said} became {now.said}"
-            counts["told" if now.told else "unaffected"] += 1
-        shutil.rmtree(tmp_path / "damaged")
-    note = os.environ.get("FEDGPS_DAMAGE_COUNTS")
-    if note:
-        with open(note, "a") as file:
-            file.write(json.dumps(counts) + "\n")
+        heard = {name: hear(ask, before[name], damaged, *tools) for name, ask in asked(seed)}
+        problems = [
+            f"{what}, then {name}: {verdict}"
+            for name, verdict in heard.items()
+            if verdict not in GOOD
+        ]
+        counts.update(f"{name}: {verdict}" for name, verdict in heard.items() if verdict in GOOD)
+        counts["folders " + ("told" if "told" in heard.values() else "unaffected")] += 1
+        wrong += problems
+        if not problems:
+            shutil.rmtree(damaged.parent)
+    if COUNTS:
+        with open(COUNTS, "a") as file:
+            file.write(json.dumps({"first": first, "wrong": len(wrong), **counts}) + "\n")
+    assert not wrong, "\n".join(wrong)
+
+
+def hear(ask, before, damaged, *tools):
+    """Return "told" or "unaffected", or what is wrong with an answer."""
+    try:
+        now = answer(ask, damaged, *tools)
+    except (Exception, typer.Exit):
+        return traceback.format_exc()[-2000:]
+    if now.told or now.said == before.said:
+        return "told" if now.told else "unaffected"
+    return difference(repr(before.said), repr(now.said))
+
+
+def difference(before, now):
+    """Return where two texts part."""
+    signs = enumerate(zip(before, now, strict=False))
+    at = next((place for place, (one, other) in signs if one != other), len(before))
+    start = max(0, at - 100)
+    return f"{before[start : at + 200]} became {now[start : at + 200]}"
 
 
 def asked(seed):
     """Return the commands for one folder; with few folders not all, as some take a second."""
-    names = list(COMMANDS)
+    names = [name for name in COMMANDS if name != "report" or seed % REPORTS == 0]
     chosen = {names[(seed + step) % len(names)] for step in range(ASKED)}
     return [(name, COMMANDS[name]) for name in names if name in chosen]
 
@@ -234,3 +300,18 @@ def test_the_pristine_trials_are_those_that_it_says(pristine):
     paths = pristine.glob("trials/*/trial.json")
     statuses = sorted(json.loads(path.read_text())["status"] for path in paths)
     assert statuses == ["finished", "finished", "interrupted"]
+
+
+def test_a_report_tells_of_a_lost_plan(pristine, tmp_path, capsys, monkeypatch):
+    copy = shutil.copytree(pristine, tmp_path / "copy" / "sweep")
+    (copy / "experiment.json").unlink()
+    answer = reported(copy, capsys, monkeypatch)
+    assert answer.told
+    assert "experiment.json is gone" in answer.said[1]
+
+
+def test_a_report_tells_of_an_unreadable_partition(pristine, tmp_path, capsys, monkeypatch):
+    copy = shutil.copytree(pristine, tmp_path / "copy" / "sweep")
+    path = next(copy.glob("trials/*/checkpoint")).parent / "partition.parquet"
+    path.write_bytes(path.read_bytes()[:100])
+    assert reported(copy, capsys, monkeypatch).told

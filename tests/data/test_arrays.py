@@ -234,10 +234,10 @@ NAN = np.array([[0.0], [1.0], [np.nan], [2.0]])
             {"x_train": np.array([["a"]] * 4), "x_test": np.array([["a"]] * 2)},
             "x_train has type <U1, expected numbers",
         ),
-        ({"x_train": NAN, "x_test": NAN[:2]}, "x_train has values that are no finite numbers"),
+        ({"x_train": NAN, "x_test": NAN[:2]}, "x_train has values that are not finite"),
         (
             {"x_train": NAN[:2] + 1e300, "x_test": NAN[:2], "y_train": LABELS[:2]},
-            "x_train has values that are no finite numbers in 32 bits",
+            "x_train has values that are not finite in 32 bits",
         ),
         (
             {"x_train": LABELS[:, None] - 1, "x_test": LABELS[:2, None]},

@@ -415,8 +415,7 @@ def test_svhn_is_read_with_its_axes_and_its_zero(tmp_path, monkeypatch):
 def test_a_missing_data_set_says_both_ways_to_get_it(tmp_path, name, title, files):
     folder = tmp_path / "absent"
     words = (
-        f"no intact copy of {title} in {folder};"
-        f" let it be fetched with --download, or put {files} there"
+        f"no intact copy of {title} in {folder}; download it with --download, or put {files} there"
     )
     with refused(words):
         load(Named(name), Source(folder))

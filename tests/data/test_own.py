@@ -265,7 +265,7 @@ def test_a_folder_of_no_known_format_is_refused(tmp_path):
     (tmp_path / "train" / "note.txt").write_text("hello")
     with refused(f"{tmp_path} is a folder of no known format: expected x_train.npy and so on;"):
         datasets.own_table(tmp_path)
-    with refused("note.txt is no .npz file and no folder"):
+    with refused("note.txt is not an .npz file or a folder"):
         datasets.own_table(tmp_path / "train" / "note.txt")
     with refused(f"no file or folder {tmp_path / 'absent'}"):
         datasets.own_table(tmp_path / "absent")
@@ -404,8 +404,8 @@ def test_tokens_train_with_a_model_that_takes_them(tmp_path, monkeypatch):
         run(tmp_path, dataset=str(path), model="mlp", partition="iid")
     made = Architecture(lambda shape, outputs: Model(Words(), 8, outputs), 1, "words")
     monkeypatch.setitem(models.MODELS, "words", made)
-    monkeypatch.setattr("fedgps_ray.rounds.worker.check_takes_tokens", lambda name: None)
-    monkeypatch.setattr("fedgps_ray.rounds.worker.build", lambda name, *rest, **_: made.make(*rest))
+    monkeypatch.setattr("fedgps_ray.rounds.setup.check_takes_tokens", lambda name: None)
+    monkeypatch.setattr("fedgps_ray.rounds.setup.build", lambda name, *rest, **_: made.make(*rest))
     settings = {"rounds": 30, "batch_size": 4, "optimizer": {"lr": 0.5}}
     _, last = run(tmp_path, dataset=str(path), model="words", partition="iid", **settings)
     assert last["accuracy"] == 1.0
@@ -421,7 +421,7 @@ def test_tables_are_learned(tmp_path):
 @pytest.mark.parametrize("method", ["fedgps", "vhl"])
 def test_a_surrogate_set_is_for_images(tmp_path, method):
     path = formats.write_npz(tmp_path / "own.npz", formats.tabular())
-    words = "the method needs a surrogate set, which there is for images only, and the data set"
+    words = "the method needs a surrogate set, which exists for images only, and the data set"
     with refused(words):
         run(tmp_path, dataset=str(path), model="mlp", partition="iid", method=method)
     images = formats.write_npz(tmp_path / "images.npz", formats.pixels() / 255)

@@ -127,7 +127,7 @@ def test_stl10_is_read_with_its_axes(tmp_path, monkeypatch):
 )
 def test_a_missing_data_set_says_both_ways_to_get_it(tmp_path, spec, title):
     folder = tmp_path / "absent"
-    words = f"no intact copy of {title} in {folder}; let it be fetched with --download, or put "
+    words = f"no intact copy of {title} in {folder}; download it with --download, or put "
     with pytest.raises(UserError, match=re.escape(words)):
         load(spec, Source(folder))
     assert not folder.exists()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fedgps_ray.cluster.actors import _Call
+from fedgps_ray.cluster.client import _Call
 from fedgps_ray.cluster.parcels import WORTH_LENDING, open_parcel, wrap
 from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.methods import METHODS

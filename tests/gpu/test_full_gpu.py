@@ -5,7 +5,7 @@ import types
 import pytest
 import torch
 
-from fedgps_ray.cluster import actors, dispatch
+from fedgps_ray.cluster import client, dispatch
 from fedgps_ray.cluster.dispatch import Dispatcher, Shared, Unit
 from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.errors import ClientFailed, GpuFull, UserError
@@ -109,7 +109,7 @@ def test_without_any_actor_left_the_trial_fails(dispatcher):
 
 
 def test_the_message_names_share_batch_and_remedies(monkeypatch):
-    monkeypatch.setattr(actors, "gpu_share", lambda: 0.2)
+    monkeypatch.setattr(client, "gpu_share", lambda: 0.2)
 
     def work(job):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB\nmore")
@@ -117,7 +117,7 @@ def test_the_message_names_share_batch_and_remedies(monkeypatch):
     cpu = torch.device("cpu")
     worker = types.SimpleNamespace(spec=trial_spec(batch_size=48), work=work, device=cpu)
     with pytest.raises(GpuFull) as error:
-        actors._Call(worker, [actors.wrap(None)]).run(Job(0, 0, 0))
+        client._Call(worker, [client.wrap(None)]).run(Job(0, 0, 0))
     told = str(error.value)
     for part in ("share is 0.2 of a GPU", "48 examples", "--client-gpus", "batch_size", "2.00 GiB"):
         assert part in told

@@ -166,7 +166,7 @@ WRONG = {
     ),
     "set": ("times: int", "times: set", ["cannot hold a set"]),
     "import": ("class State", "import no_such_module\nclass State", ["no_such_module", "line"]),
-    "lacks": ("def merge", "def merged", ["is no method: it lacks merge"]),
+    "lacks": ("def merge", "def merged", ["is not a method: it lacks merge"]),
     "messages": ("for _ in turn.clients]", "for _ in turn.clients[1:]]", ["1 messages for"]),
 }
 

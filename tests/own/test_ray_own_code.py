@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from ray.cluster_utils import Cluster
 
+from tests.processes import patient
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-c", "from fedgps_ray.cli import main; main()"]
 PAGE = (ROOT / "docs" / "adding-a-method.md").read_text()
@@ -59,7 +61,7 @@ def last_hash(folder, out):
 
 def kill_after(folder, out, rounds, process):
     """Kill a run and all its processes once a checkpoint after so many rounds is there."""
-    until = time.monotonic() + 200
+    until = time.monotonic() + patient(200)
     while time.monotonic() < until:
         found = sorted((folder / out).glob("trials/*/checkpoint/round-*.json"))
         if found and int(found[-1].stem.removeprefix("round-")) >= rounds:

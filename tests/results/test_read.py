@@ -31,7 +31,7 @@ from fedgps_ray.results.store import spec_of
 from fedgps_ray.spec import columns, trial_spec
 from fedgps_ray.sweep.ledger import Ledger
 from fedgps_ray.sweep.ledger import read as read_ledger
-from fedgps_ray.sweep.observe import observe, standing
+from fedgps_ray.sweep.observe import Observer, standing
 
 HERE = Path(__file__).parent
 LAYOUTS = {1: HERE / "layout1", 2: HERE / "layout2"}
@@ -63,9 +63,9 @@ def test_every_layout_is_shown(folder):
     assert answer["counts"] == {"finished": 2, "diverged": 1}
     assert answer["damaged"] == []
     assert answer["timing"]["client_actors"] == 2
-    assert observe(folder).state.finished == 2
+    assert Observer(folder).look().state.finished == 2
     (folder / "live.json").unlink()
-    state, is_driven = observe(folder)
+    state, is_driven = Observer(folder).look()
     assert (state.total, state.finished, state.diverged, is_driven) == (3, 2, 1, False)
 
 
@@ -112,7 +112,7 @@ from fedgps_ray.sweep import observe, state, view
 for folder in map(Path, sys.argv[1:]):
     assert [read.read_trial(trial) for trial in read.trial_folders(folder)]
     assert observe.standing(folder, True)["counts"]["finished"] == 2
-    view.view(*observe.observe(folder))
+    view.view(*observe.Observer(folder).look())
     for frame in (load.trials, load.rounds, load.clients, load.partitions):
         assert len(frame(folder))
 print(sorted({"torch", "ray"} & set(sys.modules)))

@@ -210,7 +210,7 @@ def test_keys_that_lead_elsewhere_are_refused(uri, server, tmp_path):
     for key in ("trial.json", "%2e%2e%2f%2e%2e%2fowned.txt"):
         request = urllib.request.Request(f"{address}/{key}", data=b"{}", method="PUT")
         urllib.request.urlopen(request).close()
-    with pytest.raises(UserError, match=r"is no file of a trial; remove it there"):
+    with pytest.raises(UserError, match=r"is not a file of a trial; remove it there"):
         Mirror(uri).fetch(tmp_path / "a" / "b", NAME)
     assert not list(tmp_path.rglob("owned.txt"))
 

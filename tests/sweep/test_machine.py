@@ -2,6 +2,7 @@
 
 import pytest
 
+from fedgps_ray.data import memory
 from fedgps_ray.sweep import machine
 from fedgps_ray.sweep.machine import Ticks, busy
 
@@ -9,7 +10,7 @@ from fedgps_ray.sweep.machine import Ticks, busy
 @pytest.fixture
 def proc(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "STAT", tmp_path / "stat")
-    monkeypatch.setattr(machine, "MEMORY", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
     return tmp_path
 
 

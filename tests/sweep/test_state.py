@@ -6,7 +6,7 @@ import pytest
 
 from fedgps_ray.identity import Label
 from fedgps_ray.results import files
-from fedgps_ray.sweep.board import Record
+from fedgps_ray.sweep.board import Record, planned
 from fedgps_ray.sweep.state import Running, State, is_driven, load, pace, running
 
 
@@ -35,8 +35,8 @@ def test_a_trial_shows_the_settings_that_have_no_column():
     label = Label(
         "fedgps rho=0.3", {"seed": "1", "lr": "0.1", "name": "a, seed 2", "scenario": "3"}
     )
-    columns = {"trial_id": "ab", "method": "fedgps", "scenario": 3, "seed": 1, "rounds": 20}
-    trial = running(columns, label)
+    columns = {"method": "fedgps", "scenario": 3, "seed": 1, "rounds": 20}
+    trial = running("ab", planned(columns, label))
     assert (trial.method, trial.setting) == ("FedGPS rho=0.3", "lr 0.1, name a, seed 2")
     assert (trial.trial_id, trial.scenario, trial.seed, trial.rounds) == ("ab", 3, 1, 20)
 

@@ -18,9 +18,9 @@ from fedgps_ray.rounds.pool import InProcess
 from fedgps_ray.rounds.setup import prepare
 from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import trial_spec
-from fedgps_ray.tools import cost
+from fedgps_ray.tools.cost import estimate as cost
 from fedgps_ray.tools.cost.estimate import FORWARD_SHARE
-from fedgps_ray.tools.cost.law import PROBES, Law, Work, image_terms, law_of, message_terms
+from fedgps_ray.tools.cost.law import PROBES, Law, RoundWork, image_terms, law_of, message_terms
 
 # Four clients of 12 images: a full batch of 8 and one that is half full, as the estimate supposes.
 TINY = {
@@ -43,6 +43,7 @@ def rounds_of(spec):
     def count(module, given, output):
         counts["gradient" if torch.is_grad_enabled() else "forward"] += len(given[0])
 
+    worker.network.chain = None  # it passes by the hooks of layers
     worker.network.model.body.register_forward_hook(count)
     state = spec.method.init(worker.initial(), worker.cohort())
     for finished in run(spec, worker.cohort(), InProcess(worker), Snapshot(0, state, {})):
@@ -125,7 +126,7 @@ def test_the_probes_tell_all_terms_apart():
         [message_terms(s.spare + 7, s.buffers, s.features, s.classes) for s in PROBES]
     )
     assert np.linalg.matrix_rank(messages) == messages.shape[1]
-    works = np.stack([image_terms(Work(s.steps * s.batch, *s[4:])) for s in PROBES])
+    works = np.stack([image_terms(RoundWork(s.steps * s.batch, *s[4:])) for s in PROBES])
     assert np.linalg.matrix_rank(works) == works.shape[1]
 
 

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from fedgps_ray.data import memory
 from fedgps_ray.tools import doctor
 from fedgps_ray.tools.doctor import examine
 
@@ -38,7 +39,8 @@ def meminfo(tmp_path, text):
 @pytest.mark.parametrize("text", [None, "MemTotal: 1 kB\n"])
 def test_memory_where_the_system_does_not_say_what_is_free(text, findings, monkeypatch, tmp_path):
     absent = tmp_path / "absent"
-    monkeypatch.setattr(doctor, "MEMINFO", meminfo(tmp_path, text) if text else absent)
+    monkeypatch.setattr(memory, "MEMINFO", meminfo(tmp_path, text) if text else absent)
+    monkeypatch.setattr(memory, "CONTAINER_LIMIT", absent)
     monkeypatch.setattr(doctor, "SHARED_MEMORY", absent)
     pages = {"SC_PHYS_PAGES": 2_000_000, "SC_PAGE_SIZE": 4096}
     monkeypatch.setattr(doctor.os, "sysconf", pages.__getitem__)
@@ -46,7 +48,7 @@ def test_memory_where_the_system_does_not_say_what_is_free(text, findings, monke
 
 
 def test_too_little_memory(findings, monkeypatch, tmp_path):
-    monkeypatch.setattr(doctor, "MEMINFO", meminfo(tmp_path, "MemAvailable:  1000000 kB\n"))
+    monkeypatch.setattr(memory, "MEMINFO", meminfo(tmp_path, "MemAvailable:  1000000 kB\n"))
     assert findings()["memory"][1:3] == ("1.0 GB free", "problem")
 
 

@@ -18,7 +18,7 @@ from fedgps_ray.references import Code, published
 
 
 def methods(options: Methods) -> None:
-    """List the methods, a line each, or all about some of them."""
+    """List the methods, one per line, or show some of them in full."""
     known = {name: _facts(*named_method(name)) for name in options.names or METHODS}
     if options.as_json:
         print(json.dumps(known))

@@ -12,8 +12,9 @@ from fedgps_ray.cli.app import err, out
 from fedgps_ray.cli.declared import PaperList, PaperWrite
 from fedgps_ray.errors import unknown
 from fedgps_ray.experiment import Experiment, load, paper_files
-from fedgps_ray.tools.cost import budget
+from fedgps_ray.tools.cost.estimate import budget
 
+Rows = list[dict[str, Any]]
 FIGURES = ("ablation", "convergence", "divergence")  # not among the tables of results
 
 
@@ -44,7 +45,7 @@ def _tables() -> dict[str, Experiment]:
     return {name: load(known[name]) for name in sorted(known, key=lambda n: (n in FIGURES, n))}
 
 
-def _overview(rows: list[dict[str, Any]]) -> Table:
+def _overview(rows: Rows) -> Table:
     with_hours = any("gpu_hours" in row for row in rows)
     heads = ("trials", "of these not\nin a row above", *(["GPU-hours"] if with_hours else []))
     table = Table("name", "what", *(Column(head, justify="right") for head in heads))
@@ -54,7 +55,7 @@ def _overview(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _count(tables: dict[str, Experiment]) -> list[dict[str, Any]]:
+def _count(tables: dict[str, Experiment]) -> Rows:
     """Return one row per table; trials that a table above has too are not new."""
     rows, known = [], set[str]()
     for name, table in tables.items():
@@ -65,9 +66,7 @@ def _count(tables: dict[str, Experiment]) -> list[dict[str, Any]]:
     return rows
 
 
-def _estimate(
-    tables: dict[str, Experiment], rows: list[dict[str, Any]], assumed: dict[str, float]
-) -> str:
+def _estimate(tables: dict[str, Experiment], rows: Rows, assumed: dict[str, float]) -> str:
     """Add the hours to the rows; return what was measured and what assumed."""
     specs = {name: [cell.spec for cell in table.cells] for name, table in tables.items()}
     for row in rows:
@@ -77,7 +76,7 @@ def _estimate(
     return f"All distinct runs together: {whole.gpu_hours:,.0f} GPU-hours. {whole.sentence}"
 
 
-def _totals(rows: list[dict[str, Any]], what: str) -> str:
+def _totals(rows: Rows, what: str) -> str:
     trials, distinct = (sum(row[key] for row in rows) for key in ("trials", "new"))
     return f"{len(rows)} {what}: {trials} trials, {distinct} distinct"
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from fedgps_ray.analysis.figures import heatmap
-from fedgps_ray.cli import specs
+from fedgps_ray.api.settings import suited_trial
 from fedgps_ray.cli.app import out, pairs, writing
 from fedgps_ray.cli.declared import Partition
 from fedgps_ray.data import datasets, skew
@@ -14,7 +14,7 @@ from fedgps_ray.spec import TrialSpec, columns
 
 def partition(options: Partition) -> None:
     """Show and draw the partition of a data set, and measure its skew."""
-    spec, files, _ = specs.trial(_settings(options), options.settings or [])
+    spec, files, _ = suited_trial(_settings(options), options.settings or [])
     source = datasets.Source(options.data_dir, options.download, files)
     data = datasets.load(spec.dataset, source)
     drawn = (data.y_train, spec.clients, spec.partition, spec.partition_seed)

@@ -1,7 +1,7 @@
-"""resume: what a folder has begun is brought to its end.
+"""resume: finishes what a folder has begun.
 
-A folder may come from anybody. It says what to compute; where that runs, and where data is read
-and results are stored, only the user says.
+A folder may come from anyone. It says what to compute; only the user says where that runs, where
+data is read and where results are stored.
 """
 
 import shlex

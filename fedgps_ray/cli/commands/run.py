@@ -7,7 +7,7 @@ from pathlib import Path
 import fedgps_ray
 from fedgps_ray.cli.declared import Run
 from fedgps_ray.cli.options import DATASETS, MODELS
-from fedgps_ray.loading import load
+from fedgps_ray.loading import load, use_large_pages
 from fedgps_ray.results.schema import ENDED
 
 METHODS_FOLDER = Path(fedgps_ray.__file__).with_name("methods")
@@ -19,6 +19,7 @@ USUAL_ROUNDS = 50
 
 def run(options: Run) -> None:
     """Run one trial."""
+    use_large_pages()
     if options.actors != "0" and _will_train(options) and not _may_be_brief(options):
         load("fedgps_ray.cluster.session:start_early")(options.address)
     load("fedgps_ray.cli.commands.trials:run")(options)

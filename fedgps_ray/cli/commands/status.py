@@ -1,7 +1,6 @@
 """status: how the trials of a folder are doing."""
 
 import json
-from typing import Any
 
 import typer
 from rich.markup import escape
@@ -10,6 +9,7 @@ from rich.table import Table
 from fedgps_ray.cli.app import err, out
 from fedgps_ray.cli.declared import Status
 from fedgps_ray.cli.standings import show_accuracies
+from fedgps_ray.identity import Settings
 from fedgps_ray.results.folders import below, has_results, no_results
 from fedgps_ray.sweep.board import from_json
 from fedgps_ray.sweep.observe import standing
@@ -31,7 +31,7 @@ def status(options: Status) -> None:
         raise typer.Exit(1)
 
 
-def _show(report: dict[str, Any]) -> None:
+def _show(report: Settings) -> None:
     table = Table("status", "trials")
     for name, number in report["counts"].items():
         table.add_row(name, str(number))
@@ -54,7 +54,7 @@ def _show(report: dict[str, Any]) -> None:
 
 
 def _show_parent(options: Status) -> None:
-    """Show the results folders below a folder, a line each."""
+    """Show the results folders below a folder, one per line."""
     paths = list(below(options.folder))
     reports = {str(path): standing(path, options.timing, options.verify) for path in paths}
     if not reports:

@@ -4,7 +4,6 @@ import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import typer
 from rich.markup import escape
@@ -23,19 +22,19 @@ from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import Experiment, load, scaled
 from fedgps_ray.spec import ExecutionSpec
 from fedgps_ray.sweep.drive import drive
-from fedgps_ray.sweep.ledger import Ledger
+from fedgps_ray.sweep.ledger import Facts, Ledger
 from fedgps_ray.sweep.observe import standing
 from fedgps_ray.sweep.plan import Stopping, SweepPlan, imported, plan_of
 from fedgps_ray.sweep.state import State
 from fedgps_ray.sweep.view import counts
-from fedgps_ray.tools.cost import budget
+from fedgps_ray.tools.cost.estimate import budget
 
 
 def sweep(options: Sweep) -> None:
     """Run all trials of an experiment file that have not ended yet."""
     with err.status("reading the experiment"):
         experiment = loaded(options.file, options)
-    _launch(_job(experiment, options, str(options.file)), options)
+    _launch(_plan(experiment, options, str(options.file)), options)
 
 
 def run_paper(options: PaperRun) -> None:
@@ -43,7 +42,7 @@ def run_paper(options: PaperRun) -> None:
     experiment = loaded(path_of(options.name), options)
     if options.scale == "small":
         experiment = scaled(experiment, "small", options.dataset, options.rounds)
-    _launch(_job(experiment, options, options.name), options)
+    _launch(_plan(experiment, options, options.name), options)
 
 
 def loaded(file: Path, options: Launch) -> Experiment:
@@ -56,15 +55,15 @@ def loaded(file: Path, options: Launch) -> Experiment:
     return placed(on, options.wanted)
 
 
-def _launch(job: SweepPlan, options: Launch) -> None:
+def _launch(plan: SweepPlan, options: Launch) -> None:
     if options.dry_run:
-        _show_plan(job, options.as_json)
+        _show_plan(plan, options.as_json)
     else:
-        check_devices(job.ledger.specs, job.execution)
-        _drive(job, options.as_json)
+        check_devices(plan.ledger.specs, plan.execution)
+        _drive(plan, options.as_json)
 
 
-def _job(experiment: Experiment, options: Launch, file: str) -> SweepPlan:
+def _plan(experiment: Experiment, options: Launch, file: str) -> SweepPlan:
     """Return what a launch of an experiment is to do; options win over the file."""
     folder = options.folder or Path("runs") / experiment.name
     own = {"out": folder, "files": experiment.files}
@@ -77,7 +76,7 @@ def _job(experiment: Experiment, options: Launch, file: str) -> SweepPlan:
 
 
 def resume_sweep(
-    ledger: Ledger, facts: dict[str, Any], execution: ExecutionSpec, failed: bool, as_json: bool
+    ledger: Ledger, facts: Facts, execution: ExecutionSpec, failed: bool, as_json: bool
 ) -> None:
     """Continue a sweep as its folder describes it."""
     name, search = facts.pop("name"), facts["search"]
@@ -87,13 +86,13 @@ def resume_sweep(
     _drive(SweepPlan(name, ledger, execution, facts, stopping, again=failed), as_json)
 
 
-def _show_plan(job: SweepPlan, as_json: bool) -> None:
+def _show_plan(plan: SweepPlan, as_json: bool) -> None:
     """Show what a launch would do, and what it would take."""
     with err.status("reading results"):
-        entries = job.ledger.entries()
-        to_do = job.ledger.to_do(job.again)
+        entries = plan.ledger.entries()
+        to_do = plan.ledger.to_do(plan.again)
     with err.status("measuring this machine"):
-        estimate = budget(to_do, source=job.execution.source) if to_do else None
+        estimate = budget(to_do, source=plan.execution.source) if to_do else None
     if as_json:
         ids = {entry.spec.trial_id: entry.status for entry in entries}
         print(json.dumps({"trials": ids, "estimate": estimate._asdict() if estimate else None}))
@@ -101,7 +100,7 @@ def _show_plan(job: SweepPlan, as_json: bool) -> None:
     table = Table("trial", "what", "rounds", "status")
     for entry in entries:
         trial_id = entry.spec.trial_id
-        label = escape(str(job.ledger.labels[trial_id]))
+        label = escape(str(plan.ledger.labels[trial_id]))
         table.add_row(trial_id, label, str(entry.spec.rounds), entry.status)
     out.print(table)
     out.print(f"{len(entries)} trials, {len(to_do)} to run")
@@ -113,20 +112,20 @@ def _show_plan(job: SweepPlan, as_json: bool) -> None:
         out.print(escape(estimate.sentence), soft_wrap=True)
 
 
-def _drive(job: SweepPlan, as_json: bool) -> None:
+def _drive(plan: SweepPlan, as_json: bool) -> None:
     """Drive a sweep to its end with a live view; exit 1 if trials failed, 130 if interrupted."""
-    folder = job.ledger.folder
+    folder = plan.ledger.folder
     again = f"fedgps-ray resume {shlex.quote(str(folder))}"
-    survive(folder, job.execution.address)
+    survive(folder, plan.execution.address)
     try:
-        state = drive(job, Screen(err))
+        state = drive(plan, Screen(err))
     except KeyboardInterrupt:  # before Tune takes it as a request to stop
         say(f"interrupted; to continue: {again}")
         raise typer.Exit(130) from None
     if as_json:
         print(json.dumps(standing(folder, False)))
     else:
-        out.print(escape(f"{job.name}: {counts(state)}"), soft_wrap=True)
+        out.print(escape(f"{plan.name}: {counts(state)}"), soft_wrap=True)
         result(out, list(state.records.values()))
         out.print(escape(f"results: {folder}"), soft_wrap=True)
         out.print(escape(f"report: fedgps-ray report {shlex.quote(str(folder))}"), soft_wrap=True)

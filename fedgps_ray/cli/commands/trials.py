@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Collection, Generator
+from collections.abc import Collection
 from pathlib import Path
 
 import typer
@@ -10,14 +10,13 @@ from rich.markup import escape
 
 from fedgps_ray.api.devices import device_settings, unused_gpu
 from fedgps_ray.api.progress import ending, follow, opening
-from fedgps_ray.api.running import run_unless_ended
-from fedgps_ray.api.settings import checked_execution
-from fedgps_ray.cli import specs
+from fedgps_ray.api.running import has_ended, start
+from fedgps_ray.api.settings import checked_execution, suited_trial
 from fedgps_ray.cli.again import survive
 from fedgps_ray.cli.app import err, out, say
 from fedgps_ray.cli.declared import Run
-from fedgps_ray.events import Event
 from fedgps_ray.identity import Table
+from fedgps_ray.loggers import following
 from fedgps_ray.methods import METHODS
 from fedgps_ray.results.read import read_trial
 from fedgps_ray.results.store import TrialStore
@@ -29,7 +28,7 @@ from fedgps_ray.tools.cost.brief import brief_seconds
 def run(options: Run) -> None:
     """Run one trial."""
     values = _settings(options) | device_settings(options.wanted)
-    spec, files, chosen = specs.trial(values, options.settings or [])
+    spec, files, chosen = suited_trial(values, options.settings or [])
     execution = checked_execution(out=options.folder, files=files, **options.wanted)
     say(_opening(spec, chosen))
     run_and_show(spec, kept_here(spec, execution), options.restart, options.as_json)
@@ -88,16 +87,12 @@ def _settings(options: Run) -> Table:
 def run_and_show(spec: TrialSpec, execution: ExecutionSpec, restart: bool, as_json: bool) -> None:
     """Run a trial unless it has ended, show its rounds and its summary."""
     folder = TrialStore(execution.out, spec).folder
-
-    def show(events: Generator[Event]) -> None:
-        if idle := unused_gpu(spec, execution):
-            say(idle)
-        if execution.actors != 0:
-            survive(folder, execution.address)
-        _follow(spec, events, folder)
-
-    if not run_unless_ended(spec, execution, restart, show, say):
-        say(f"trial {spec.trial_id} has ended already (--restart runs it again)")
+    ended = not restart and has_ended(spec, execution)
+    with following(execution.log, execution.out, say, spec.trial_id):
+        if ended:
+            say(f"trial {spec.trial_id} has ended already (--restart runs it again)")
+        else:
+            _run(spec, execution, restart, folder)
     info = read_trial(folder)
     if as_json:
         print(json.dumps(info))
@@ -105,7 +100,12 @@ def run_and_show(spec: TrialSpec, execution: ExecutionSpec, restart: bool, as_js
         out.print(escape(ending(info, str(folder))), soft_wrap=True)
 
 
-def _follow(spec: TrialSpec, events: Generator[Event], folder: Path) -> None:
+def _run(spec: TrialSpec, execution: ExecutionSpec, restart: bool, folder: Path) -> None:
+    events = start(spec, execution, restart)
+    if idle := unused_gpu(spec, execution):
+        say(idle)
+    if execution.actors != 0:
+        survive(folder, execution.address)
     try:
         follow(err, titled(method_name(spec.method)), spec.rounds, events)
     except KeyboardInterrupt:

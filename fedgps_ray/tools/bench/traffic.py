@@ -86,7 +86,7 @@ def measured(per_round: int, actors: int) -> dict[str, float]:
 
 
 def main(numbers: list[str]) -> Iterator[str]:
-    """Yield a line of JSON for each number of clients a round."""
+    """Yield a line of JSON for each number of clients per round."""
     with session.connected(None):
         for number in numbers:
             yield json.dumps(measured(int(number), actors=2))

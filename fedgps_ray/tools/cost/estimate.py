@@ -10,7 +10,7 @@ from fedgps_ray.data import datasets
 from fedgps_ray.data.surrogate import DEFAULT_SIZE, Noise
 from fedgps_ray.models import Outside, build
 from fedgps_ray.spec import TrialSpec
-from fedgps_ray.tools.cost.law import Work, image_terms, law_of, message_terms, times
+from fedgps_ray.tools.cost.law import RoundWork, image_terms, law_of, message_terms, times
 from fedgps_ray.tools.cost.timing import Measured, measure_seconds_per_image
 from fedgps_ray.training.network import layout_of
 
@@ -189,11 +189,11 @@ def _layout_size(name: str | Outside, shape: tuple[int, ...], outputs: int) -> t
     return weights, buffers, model.feature_dim
 
 
-def _client_round(spec: TrialSpec, data: Images) -> Work:
+def _client_round(spec: TrialSpec, data: Images) -> RoundWork:
     """Return the work of a client of mean size; half a batch more, as the last one is not full."""
     epochs, surrogate = spec.local_epochs, spec.surrogate
     own = data.train / spec.clients
     per_class = surrogate.per_class if isinstance(surrogate, Noise) else None
     noise = per_class * data.classes if per_class else DEFAULT_SIZE
     steps = epochs * (own / spec.batch_size + 0.5)
-    return Work(epochs * own, steps, spec.batch_size, surrogate.batch_size, noise)
+    return RoundWork(epochs * own, steps, spec.batch_size, surrogate.batch_size, noise)

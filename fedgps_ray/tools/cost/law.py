@@ -6,8 +6,7 @@ to the counts, so it holds for any options of the method.
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from fedgps_ray.methods.base import Method
 from fedgps_ray.models import Model
 from fedgps_ray.rounds.loop import Snapshot, run
 from fedgps_ray.rounds.pool import InProcess, Kept
-from fedgps_ray.rounds.setup import Setup
+from fedgps_ray.rounds.setup import Setup, own_threads
 from fedgps_ray.rounds.worker import Asked, Worker
 from fedgps_ray.spec import TrialSpec, trial_spec
 from fedgps_ray.tensors import Params, num_bytes
@@ -43,7 +42,7 @@ class Sizes(NamedTuple):
     noise_set: int = 8
 
 
-class Work(NamedTuple):
+class RoundWork(NamedTuple):
     """Images and steps of a client in a round."""
 
     real: float
@@ -82,7 +81,7 @@ def message_terms(weights: int, buffers: int, features: int, classes: int) -> Ve
     return np.array([1, weights, buffers, *of_classes], np.float64)
 
 
-def image_terms(work: Work) -> Vector:
+def image_terms(work: RoundWork) -> Vector:
     """Work is done on batches, all images, noise batches, or the whole noise set."""
     return np.array([work.batch, work.real, work.steps * work.noise_batch, work.noise_set])
 
@@ -103,7 +102,7 @@ class Counts(NamedTuple):
 @functools.cache
 def law_of(method: Method, precision: str) -> Law:
     """Play rounds of several sizes and fit; the coefficients are whole, so the fit is exact."""
-    with on_threads(1):
+    with own_threads():
         played = [_play(method, sizes, precision) for sizes in PROBES]
 
     def fit(name: str) -> Vector:
@@ -115,17 +114,6 @@ def law_of(method: Method, precision: str) -> Law:
         return whole
 
     return Law(*(fit(name) for name in Law._fields))
-
-
-@contextmanager
-def on_threads(number: int) -> Iterator[None]:
-    """Compute on this many threads, and afterwards on as many as before."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _play(method: Method, sizes: Sizes, precision: str) -> Counts:
@@ -145,7 +133,7 @@ def _play(method: Method, sizes: Sizes, precision: str) -> Counts:
     weights, buffers = worker.network.weights, worker.network.buffers
     return Counts(
         message_terms(len(weights), len(buffers), sizes.features, sizes.classes),
-        image_terms(Work(samples, *sizes[4:])),
+        image_terms(RoundWork(samples, *sizes[4:])),
         {name: pool.counts[name] / spec.clients for name in Law._fields},
     )
 
@@ -208,6 +196,7 @@ class _CountingPool(InProcess):
             counts[kind] += len(given[0])
 
         # a function, not a method: a copy that a client makes of its model counts here too
+        worker.network.chain = None  # it passes by the hooks of layers
         worker.network.model.body.register_forward_hook(count)
 
     def ask(self, asked: Asked, kept: dict[int, Kept]) -> list[Any]:

@@ -10,9 +10,9 @@ import torch
 
 from fedgps_ray.methods.fedavg import FedAvg, Message
 from fedgps_ray.models import Outside
+from fedgps_ray.rounds.setup import own_threads
 from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import TrialSpec, trial_spec
-from fedgps_ray.tools.cost.law import on_threads
 from fedgps_ray.tools.random_setup import Amount, random_setup
 
 STEPS = 2
@@ -40,7 +40,7 @@ def measure_seconds_per_image(
     """
     spec = trial_spec(model=model, clients=1, batch_size=batch_size, threads=threads)
     clock = time.process_time if device == "cpu" else time.perf_counter
-    with on_threads(threads):
+    with own_threads():
         worker = _worker(spec, shape, device)
         start = Message(worker.initial())
         for _ in range(2):  # the first one warms up

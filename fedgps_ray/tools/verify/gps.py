@@ -1,8 +1,8 @@
 """Hand-computed numbers for FedGPS and FedGPS-CF."""
 
 from collections.abc import Sequence
-from typing import Any
 
+from fedgps_ray.data.batches import Batch
 from fedgps_ray.identity import Table
 from fedgps_ray.methods import fedgps_cf as cf
 from fedgps_ray.methods.base import Method, Reply
@@ -136,7 +136,7 @@ def goal() -> Claims:
 PROTOTYPES, KNOWN = rows([0.0, 0.0], [0.0, 1.0]), rows([1.0, 1.0])[0].bool()
 
 
-def objective(method: FedGPS, noise: Any = None, known: Prototypes | None = None) -> float:
+def objective(method: FedGPS, noise: Batch | None = None, known: Prototypes | None = None) -> float:
     """Return the loss of real images (1, 0), (0, 1), by default with identical noise images."""
     images = toy.batch(CORNERS, [0, 1])
     local = toy.featured(images, noise or images, outputs=4)

@@ -19,7 +19,7 @@ from fedgps_ray.data.partition import class_counts
 from fedgps_ray.identity import Settings, Table
 from fedgps_ray.loading import load
 from fedgps_ray.methods.averages import Replies
-from fedgps_ray.methods.base import Method, Reply, Turn
+from fedgps_ray.methods.base import Method, Question, Reply, Turn
 from fedgps_ray.rounds.collect import Sums, collected, join, take_out
 from fedgps_ray.rounds.loop import Finished, Snapshot, run
 from fedgps_ray.rounds.packing import pack, unpack
@@ -30,21 +30,12 @@ from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.rounds.worker import Asked, Job, Worker, moved_to
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, method_name, trial_spec
 from fedgps_ray.tensors import all_finite, leaves, num_bytes
+from fedgps_ray.tools.verify import trials
 from fedgps_ray.tools.verify.check import Check, Value
 
 ROUNDS = 3
 WORKERS = (1, 2, 3)
-DATA = {"num_classes": 3, "image_size": 8, "channels": 1, "train_size": 60, "test_size": 15}
-TINY: dict[str, Any] = {  # two of four clients take part; a model with BatchNorm
-    "dataset": {"name": "synthetic", **DATA},
-    "partition": {"alpha": 0.5, "min_size": 6},
-    "model": "convnet",
-    "clients": 4,
-    "sampling_rate": 0.5,
-    "rounds": ROUNDS,
-    "batch_size": 8,
-    "surrogate": {"per_class": 4, "batch_size": 6},
-}
+TINY: Table = {**trials.TINY, "clients": 4, "sampling_rate": 0.5, "rounds": ROUNDS}
 META = torch.device("meta")
 HOLDS = "yes"
 
@@ -255,9 +246,10 @@ class Watched:
         self._finish(turn, replies)
 
     def _finish(self, turn: Turn, replies: Sequence[Reply]) -> None:
-        def ask(question: Any, sent: Any) -> Any:
+        def ask(question: Question, sent: object) -> list[Any]:
             answers = self.pool.ask(Asked(turn.round, question, self.watch(sent)), self.kept)
-            return self.watch(answers)
+            self.watch(answers)
+            return answers
 
         self.method.measure(self.state, turn, ask)
         self.check("measure")
@@ -278,8 +270,8 @@ def same(left: object, right: object) -> bool:
     return len(lefts) == len(rights) and all(map(_same_leaf, lefts, rights))
 
 
-def _same_leaf(left: Any, right: Any) -> bool:
-    if isinstance(left, torch.Tensor):
+def _same_leaf(left: object, right: object) -> bool:
+    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
         return left.dtype == right.dtype and torch.equal(left, right)
     return bool(left == right)
 
@@ -299,9 +291,7 @@ def keeps_nothing(spec: TrialSpec) -> str:
     """A method's object is the same after the trial as before it."""
     spec = _copied(spec)
     before = copy.deepcopy(_own(spec.method))
-    played_with = Worker(prepare(spec, NO_SOURCE))
-    state = spec.method.init(played_with.initial(), played_with.cohort())
-    list(run(spec, played_with.cohort(), InProcess(played_with), Snapshot(0, state, {})))
+    trials.rounds_of(Worker(prepare(spec, NO_SOURCE)))
     after = _own(spec.method)
     changed = [key for key in {**before, **after} if not _equal(before, after, key)]
     return f"self.{changed[0]} was changed" if changed else ""
@@ -398,9 +388,7 @@ def on_hard_data(spec: TrialSpec) -> list[Finished]:
     """Run two rounds of two epochs on hard data, with all clients."""
     settings = {**spec.model_dump(), "sampling_rate": 1.0, "rounds": 2, "local_epochs": 2}
     spec = trial_spec(**settings | {"method": spec.method})
-    worker = Worker(hard(prepare(spec, NO_SOURCE)))
-    state = spec.method.init(worker.initial(), worker.cohort())
-    return list(run(spec, worker.cohort(), InProcess(worker), Snapshot(0, state, {})))
+    return trials.rounds_of(Worker(hard(prepare(spec, NO_SOURCE))))
 
 
 def survives(spec: TrialSpec) -> str:

@@ -42,10 +42,13 @@ def tiny(method: Method, settings: Table) -> TrialSpec:
 
 def play(method: Method, **settings: object) -> list[Finished]:
     """Run a tiny trial."""
-    spec = tiny(method, settings)
-    worker = Worker(prepare(spec, NO_SOURCE))
-    state = spec.method.init(worker.initial(), worker.cohort())
-    return list(run(spec, worker.cohort(), InProcess(worker), Snapshot(0, state, {})))
+    return rounds_of(Worker(prepare(tiny(method, settings), NO_SOURCE)))
+
+
+def rounds_of(worker: Worker) -> list[Finished]:
+    """Run all rounds of a trial."""
+    start = Snapshot(0, worker.spec.method.init(worker.initial(), worker.cohort()), {})
+    return list(run(worker.spec, worker.cohort(), InProcess(worker), start))
 
 
 class Trials:
