@@ -2,24 +2,25 @@
 
     python -m fedgps_ray.experiments.evidence.collect runs/evidence/* --out RESULTS
 
-A folder is named after its sweep (see sweeps.py). A trial keeps its settings and its curves, 4 to
-6 KB, and each partition is kept once. Left out are models, rows of single clients (but for the mean
-norm of their updates), losses, times, paths, and all but the last weights hash, which is in
-trial.json. Drift and the worst client have seven digits. `fedgps-ray report` reads the rest;
-sweeps.json says which trial is of which sweep.
+A folder is named after its sweep (see sweeps.py), here and in the results, where depth has the
+place above the others. Trials that were collected before stay. A trial keeps its settings and its
+curves, 4 to 6 KB, and a sweep keeps each partition once. Left out are models, rows of single
+clients (but for the mean norm of their updates), losses, times, paths, and all but the last weights
+hash, which is in trial.json. Drift and the worst client have seven digits. `fedgps-ray report`
+reads the rest.
 """
 
 import argparse
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedgps_ray.errors import UserError, unknown
-from fedgps_ray.experiments.evidence.sweeps import SWEEPS
+from fedgps_ray.experiments.evidence.sweeps import SWEEPS, place
 from fedgps_ray.results import files
 from fedgps_ray.results.read import hashes, read_rows
 from fedgps_ray.results.schema import CLIENTS, ENDED, ROUNDS
@@ -29,7 +30,6 @@ ROUNDED = ["worst_client_accuracy", "update_diversity"]
 OF_LAST_ROUND = ["class_accuracy", "p10_client_accuracy", "median_client_accuracy"]
 LEFT_OUT = ("machine", "computed_on", "updated", "moved_samples", files.SEAL)
 COUNTS = ["trial_id", "client", "class", "count"]
-INDEX = "sweeps.json"
 LIMIT_BYTES = 3_000_000
 
 
@@ -40,52 +40,65 @@ def finished(folder: Path) -> Iterator[Path]:
             yield path.parent
 
 
+def published(out: Path) -> dict[str, str]:
+    """Return the sweep of each trial that was collected before."""
+    return {
+        path.parent.name: name
+        for name in SWEEPS
+        for path in sorted(place(out, name).glob("trials/*/trial.json"))
+    }
+
+
 def collect(folders: Sequence[Path], out: Path) -> int:
-    """Write the small files of all finished trials in place of what is there; return their size."""
+    """Write the small files of all finished trials beside what is there; return their size.
+
+    A trial that was collected before is written anew if it is in one of the folders, and is
+    otherwise kept as it is.
+    """
     for folder in folders:
         if folder.name not in SWEEPS:
             raise unknown("sweep", folder.name, SWEEPS)
-    found = {folder.name: list(finished(folder)) for folder in folders}
-    if not any(found.values()):
+    found = [(folder.name, trial) for folder in folders for trial in finished(folder)]
+    if not found:
         raise UserError(f"no finished trials in {', '.join(map(str, folders))}")
-    every = [trial for trials in found.values() for trial in trials]
-    if twice := len(every) - len({trial.name for trial in every}):
-        raise UserError(f"{twice} trials are in two of the folders: which sweep are they of?")
-    _clear(out)
-    partitions: set[str] = set()
-    for trial in every:
-        _one(trial, out / "trials" / trial.name, partitions)
-    names = {name: [trial.name for trial in trials] for name, trials in found.items()}
-    files.write_json(out / INDEX, names, durable=False)
+    _check(found, published(out))
+    for sweep, trial in found:
+        _one(trial, place(out, sweep) / "trials" / trial.name)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     if size > LIMIT_BYTES:
         raise UserError(f"{size} bytes are more than the {LIMIT_BYTES} that may be published")
     return size
 
 
-def _clear(out: Path) -> None:
-    """Remove what was collected before; a folder of anything else is refused."""
-    if out.exists() and any(out.iterdir()) and not (out / INDEX).exists():
-        raise UserError(f"{out} holds something else: no {INDEX} is there; use another --out")
-    if (out / "trials").exists():
-        shutil.rmtree(out / "trials")
+def _check(found: Sequence[tuple[str, Path]], before: Mapping[str, str]) -> None:
+    """Refuse trials that are of two sweeps."""
+    pairs = {(trial.name, sweep) for sweep, trial in found} | set(before.items())
+    if twice := len(pairs) - len(dict(pairs)):
+        raise UserError(f"{twice} trials are of two sweeps: which one is right?")
 
 
-def _one(source: Path, target: Path, partitions: set[str]) -> None:
-    """Write one trial; a partition is written with the first trial that has it."""
-    target.mkdir(parents=True)
+def _one(source: Path, target: Path) -> None:
+    """Write one trial; a partition is written with the first trial of a sweep that has it."""
+    shutil.rmtree(target, ignore_errors=True)
     info = json.loads((source / "trial.json").read_text())
     kept = {key: value for key, value in info.items() if key not in LEFT_OUT}
     kept["execution"] = {}  # where it ran is no part of the evidence, but every trial has the key
     rounds = read_rows(source / "rounds.parquet", ROUNDS)
     clients = read_rows(source / "clients.parquet", CLIENTS)
+    is_new = info["partition_sha256"] not in _partitions(target.parent)
+    target.mkdir(parents=True)
     _write(small(rounds, clients), target / "rounds.parquet")
-    if info["partition_sha256"] not in partitions:
-        partitions.add(info["partition_sha256"])
+    if is_new:
         counts = pq.read_table(source / "partition.parquet")
         _write(_plain(counts).select(COUNTS), target / "partition.parquet")
     kept["files"] = hashes(target)
     files.write_json(target / "trial.json", kept, durable=False)
+
+
+def _partitions(trials: Path) -> set[str]:
+    """Return the hashes of the partitions that are kept with some trials."""
+    kept = [path.with_name("trial.json") for path in trials.glob("*/partition.parquet")]
+    return {json.loads(path.read_text())["partition_sha256"] for path in kept}
 
 
 def small(rounds: pa.Table, clients: pa.Table) -> pa.Table:

@@ -9,7 +9,7 @@ import pandas as pd
 from fedgps_ray.analysis import published
 from fedgps_ray.analysis.statistics import Ranking, holm, ranking
 from fedgps_ray.errors import UserError
-from fedgps_ray.experiments.evidence.effects import DRAW, Difference, difference, paired
+from fedgps_ray.experiments.evidence.effects import DRAW, Difference, Question, difference, paired
 
 TIMES = ("a third", "published rate", "three times")
 LAST = 10  # tests or rounds that a mean at the end is over
@@ -74,6 +74,25 @@ def difference_text(found: Difference) -> str:
 def p_text(value: float) -> str:
     """Return a p-value with as many digits as one can use."""
     return "< 0.001" if value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
+
+
+def over_time(
+    done: pd.DataFrame, rounds: pd.DataFrame, questions: Sequence[Question]
+) -> pd.DataFrame:
+    """Return paired differences of means over ten rounds, at four times of the training."""
+    rows: list[dict[str, str]] = [
+        {"difference": f"{question.first} minus {question.second}"} for question in questions
+    ]
+    for last in (20, 40, 60, 80):
+        window = rounds[rounds["round"].between(last - LAST + 1, last)]
+        means = 100 * window.groupby("trial_id")["accuracy"].mean()
+        then = done.assign(score=done["trial_id"].map(means))
+        for row, question in zip(rows, questions, strict=True):
+            found = against(then, question.first, question.second)
+            row[f"rounds {last - LAST + 1} to {last}"] = (
+                "-" if found is None else difference_text(found)
+            )
+    return pd.DataFrame(rows)
 
 
 # --- cost, drift and the worst client -------------------------------------------------------------
@@ -150,16 +169,23 @@ def correlation(done: pd.DataFrame, table: str = TABLE) -> tuple[float, int]:
     return float(both["paper"].corr(both["here"], method="spearman")), len(both)
 
 
-def orderings(done: pd.DataFrame, table: str = TABLE) -> dict[str, list[str]]:
+def orderings(done: pd.DataFrame, table: str = TABLE) -> pd.DataFrame:
     """Return the pairs of the paper: reproduced, reversed, or not told apart by an interval."""
-    paper = [str(name) for name in printed(table).index if name in set(done["variant"])]
-    found: dict[str, list[str]] = {"reproduced": [], "reversed": [], "not told apart": []}
-    for place, better in enumerate(paper):
-        for worse in paper[place + 1 :]:
-            each = against(done, better, worse)
-            if each is not None:
-                found[_verdict(each)].append(f"{better} over {worse}")
-    return found
+    means = printed(table)
+    names = [str(name) for name in means.index if name in set(done["variant"])]
+    pairs = [(better, worse) for place, better in enumerate(names) for worse in names[place + 1 :]]
+    rows = [
+        {
+            "paper's order": f"{better} over {worse}",
+            "paper": f"{means[better] - means[worse]:+.1f}",
+            "here": difference_text(found),
+            "draws": found.draws,
+            "here it is": _verdict(found),
+        }
+        for better, worse in pairs
+        if (found := against(done, better, worse)) is not None
+    ]
+    return pd.DataFrame(rows)
 
 
 def _verdict(found: Difference) -> str:

@@ -1,5 +1,6 @@
 """The figures of the page, as small SVG files that come out the same for the same results."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -34,12 +35,20 @@ def curves(rounds: pd.DataFrame) -> Chart:
     return Chart("lines", (Panel("", tuple(lines)),), Axis("round", whole=True), y)
 
 
+def drift(rounds: pd.DataFrame) -> Chart:
+    """Return how unlike the clients' updates are, by round."""
+    return _without_bands(figures.update_diversity(rounds, rounds["label"].nunique()))
+
+
 def bytes_spent(rounds: pd.DataFrame) -> Chart:
     """Return the best accuracy so far against all bytes exchanged."""
-    chart = figures.accuracy_against_bytes(rounds, rounds["label"].nunique())
-    panel = chart.panels[0]
+    return _without_bands(figures.accuracy_against_bytes(rounds, rounds["label"].nunique()))
+
+
+def _without_bands(chart: Chart) -> Chart:
+    (panel,) = chart.panels
     lines = tuple(_without_band(one) for one in panel.series)
-    return Chart("lines", (panel._replace(series=lines),), chart.x, chart.y)
+    return replace(chart, panels=(panel._replace(series=lines),), note="")
 
 
 def _without_band(one: Series) -> Series:

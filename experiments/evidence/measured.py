@@ -1,6 +1,6 @@
 """The theory on the study's own models, as a section of the page."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pandas as pd
 
@@ -8,13 +8,14 @@ from fedgps_ray.experiments.evidence.compare import metric
 from fedgps_ray.experiments.evidence.study import Study
 
 ABOUT = (
-    "Measured on the final models of one draw (scenario 1, seed 0). Theorem 4.1 bounds the risk of"
+    "Measured on the final models of one draw ({draw}). Theorem 4.1 bounds the risk of"
     " a client's head on everybody's data less that on its own (gap) by a Lipschitz constant times"
     " three distances of features: client to noise, the client's noise to the global model's, noise"
     " to all data. The path assumes that |I - lambda H| is below 1, H being the Hessian of the"
     " loss: lambda may be at most 2 over the largest eigenvalue, and along the gradient 2 over the"
     " curvature there. FedGPS's step has a fixed length instead; its lambda is that length (mean"
-    " over the rounds) over the norm of the gradient of the final model."
+    " over the rounds) over the norm of the gradient of the final model. It goes along the updates"
+    " of the other clients and not along this gradient, so the comparison is a rough one."
 )
 
 
@@ -22,13 +23,15 @@ def section(known: Study, table: Callable[[pd.DataFrame], str]) -> Iterator[str]
     """Yield the terms of the bound and the condition of the path."""
     yield "## The theory on these models"
     found = known.theory.get("trials", {})
-    names = known.trials.set_index("trial_id")["variant"]
+    trials = known.trials.set_index("trial_id")
+    names = trials["variant"]
     rows = {str(names[trial]): (trial, each) for trial, each in found.items() if trial in names}
     if not rows:
         yield "Not measured yet."
         return
-    yield ABOUT
+    yield ABOUT.format(draw=_draw(trials.loc[[trial for trial, _ in rows.values()]]))
     yield table(pd.DataFrame([_bound(name, each) for name, (_, each) in rows.items()]))
+    yield _tightness([client for _, each in rows.values() for client in each["clients"]])
     steps = metric(known.rounds, "ahead_to_weights")
     curved = [
         _path(name, each["curvature"], float(steps.get(trial, 0.0)))
@@ -36,6 +39,12 @@ def section(known: Study, table: Callable[[pd.DataFrame], str]) -> Iterator[str]
     ]
     yield table(pd.DataFrame(curved).drop(columns=["product", "limit"]))
     yield " ".join(_told(pd.DataFrame(curved)))
+
+
+def _draw(trials: pd.DataFrame) -> str:
+    """Return the scenarios and seeds of the measured trials in words."""
+    draws = sorted(set(zip(trials["scenario"], trials["seed"], strict=True)))
+    return "; ".join(f"scenario {scenario}, seed {seed}" for scenario, seed in draws)
 
 
 def _bound(name: str, each: dict[str, list[dict[str, float]]]) -> dict[str, object]:
@@ -52,6 +61,16 @@ def _bound(name: str, each: dict[str, list[dict[str, float]]]) -> dict[str, obje
         "bound": f"{means['bound']:.0f}",
         "held": f"{int(clients['held'].sum())} of {len(clients)}",
     }
+
+
+def _tightness(clients: Sequence[Mapping[str, float]]) -> str:
+    """Return how much of the bound the gaps make up."""
+    shares = [100 * client["gap"] / client["bound"] for client in clients]
+    return (
+        f"The bound held for {sum(bool(client['held']) for client in clients)} of {len(clients)}"
+        f" clients. The gaps are {min(shares):.1f} to {max(shares):.1f} % of it: the closer to 100,"
+        " the more the bound could say about the order of methods."
+    )
 
 
 def _path(name: str, curved: dict[str, float], share: float) -> dict[str, object]:
@@ -74,13 +93,16 @@ def _path(name: str, curved: dict[str, float], share: float) -> dict[str, object
 def _told(curved: pd.DataFrame) -> Iterator[str]:
     """Yield what the tables say, by rule."""
     ahead = curved[curved["product"] > 0]
-    fine = list(ahead.loc[ahead["product"] < 2, "method"])
-    wild = list(ahead.loc[ahead["product"] >= 2, "method"])
-    yield "With lambda times curvature below 2, a look along the gradient finds a smaller gradient,"
-    yield "and above 2 a larger one that points back."
-    if fine:
-        yield f"Below 2: {'; '.join(fine)}."
-    if wild:
-        yield f"Above 2, so that the step is too long for these models: {'; '.join(wild)}."
+    products = ahead["product"].round(1)
+    yield "A look along the gradient multiplies it by about 1 less lambda times curvature: below 1"
+    yield "it finds a smaller gradient, up to 2 one that points back, above 2 also a longer one."
+    for told, chosen in (
+        ("Below 1", products < 1),
+        ("From 1 to 2", products.between(1, 2, inclusive="left")),
+        ("At 2, the end of what the theory allows", products == 2),
+        ("Above 2, so that the step is too long for these models", products > 2),
+    ):
+        if chosen.any():
+            yield f"{told}: {'; '.join(ahead.loc[chosen, 'method'])}."
     yield "The printed lambda of 0.5 as a factor of the gradient would be above the limit in"
     yield f"{(curved['limit'] < 0.5).sum()} of {len(curved)} models."

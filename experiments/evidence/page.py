@@ -7,7 +7,7 @@ can draw are in discussion.md, which the page includes.
 """
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from fedgps_ray.analysis import figures
 from fedgps_ray.analysis.figures.chart import Chart
 from fedgps_ray.errors import UserError
-from fedgps_ray.experiments.evidence import compare, draw, measured, study
+from fedgps_ray.experiments.evidence import compare, draw, measured, study, verdict
 from fedgps_ray.experiments.evidence.ablation import SWITCHES, effects
-from fedgps_ray.experiments.evidence.effects import Question, answers
+from fedgps_ray.experiments.evidence.effects import Difference, Question
 from fedgps_ray.experiments.evidence.study import Study
 from fedgps_ray.experiments.evidence.sweeps import SWEEPS
 
@@ -27,14 +27,11 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 DISCUSSION = HERE / "discussion.md"
 PAGE = HERE.parents[1] / "docs" / "evidence.md"
-QUESTIONS = (
-    Question("aligned noise helps", study.NO_PATH, study.UNIFORM),
-    Question("the path helps", study.MATCHED, study.NO_PATH),
-    Question("FedGPS beats VHL", "FedGPS", "VHL"),
-)
+TIMED = ("noise in VHL", "matched labels", "FedGPS over FedAvg")
 ELSEWHERE = (
     Question("aligned noise", study.NO_PATH, "FedAvg"),
     Question("noise in VHL", "VHL", "FedAvg"),
+    Question("uniform shares", study.UNIFORM, "FedAvg"),
     Question("path of 0.5", study.MATCHED, study.NO_PATH),
     Question("path of 0.15 % of the weights", study.RELATIVE, study.NO_PATH),
     Question("matched labels", study.MATCHED, "FedGPS"),
@@ -44,6 +41,7 @@ ELSEWHERE = (
     Question("FedGPS matched, 0.15 %, over VHL", study.RELATIVE, "VHL"),
     Question("FedLESAM, sum over global", "FedLESAM, sum of norms", "FedLESAM"),
 )
+OVER_TIME = (*verdict.QUESTIONS, *(each for each in ELSEWHERE if each.claim in TIMED))
 PLACES = {
     "depth": "CIFAR-10 small, `convnet`",
     "cnn": "CIFAR-10 small, `cnn`",
@@ -54,6 +52,13 @@ DRAWN = (
     *("FedAvg", "SCAFFOLD", "VHL", "FedLESAM", "FedGPS"),
     *(study.MATCHED, study.NO_PATH, study.RELATIVE),
 )
+DRAWN_SWEEPS = ("depth", "breadth")
+ABOUT = {
+    "curves": "accuracy by round",
+    "bytes": "accuracy against bytes",
+    "drift": "update diversity by round",
+    "clients": "worst, 10th-percentile and median client at the end",
+}
 MARGIN = 2.0  # points by which another learning rate must be better
 TEXTS = {
     "intro": (
@@ -62,6 +67,10 @@ TEXTS = {
         " `experiments/evidence/results` by `python -m fedgps_ray.experiments.evidence.page`; all"
         " numbers are in percent or points of test accuracy, intervals are of 95 % (Student's t),"
         " differences are paired over draws (a partition and a training seed)."
+    ),
+    "time": (
+        "The same on CIFAR-10 small, `convnet`, at four times of the training, means of ten rounds."
+        " This table was decided on after the first draws had been seen, and decides nothing."
     ),
     "accuracy": (
         "Mean over the draws; p-values of paired t-tests, corrected by Holm for the column. Seeds"
@@ -78,6 +87,11 @@ TEXTS = {
         " Here: 16x16 images, 10,000 of them, a network of 95,000 weights, 80 rounds, drawn noise"
         " images. Absolute numbers cannot be compared; orders can. For this the best test is"
         " taken, as in the paper."
+    ),
+    "orderings": (
+        "Every pair of methods in the order of the paper's CIFAR-10 table. Here: the last ten"
+        " tests, intervals of 95 % without correction, so that one pair in twenty is told apart by"
+        " chance; seeds of one partition are not independent."
     ),
     "effects": (
         "Sixteen combinations of seven switches on two partitions, 60 rounds: the mean at the"
@@ -106,72 +120,9 @@ def table(frame: pd.DataFrame) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def counts(known: Study) -> dict[str, int]:
-    """Return how many trials of each sweep there are."""
-    found = known.trials["sweep"].value_counts()
-    return {name: int(found.get(name, 0)) for name in SWEEPS}
-
-
-def is_complete(known: Study, sweep: str) -> bool:
-    """Say whether all trials of a sweep have finished."""
-    return counts(known)[sweep] == SWEEPS[sweep].trials
-
-
-def first_paragraph(known: Study) -> str:
-    """Return the answers to the three questions, or what is missing for them."""
-    if not is_complete(known, "depth"):
-        done, total = counts(known)["depth"], SWEEPS["depth"].trials
-        return (
-            f"**Not answered yet**: {done} of the {total} trials that decide the three questions"
-            " are finished."
-        )
-    return " ".join(_sentence(row) for row in _answers(known).to_dict("records"))
-
-
-def _answers(known: Study) -> pd.DataFrame:
-    return answers(known.of("depth"), QUESTIONS)
-
-
-def _sentence(row: Mapping[object, object]) -> str:
-    asked = {
-        "aligned noise helps": "Does aligned noise help?",
-        "the path helps": "Does the path help?",
-        "FedGPS beats VHL": "Does FedGPS beat VHL?",
-    }[str(row["claim"])]
-    said = {"supported": "Yes", "refuted": "No, not by a point", "open": "Open"}[str(row["answer"])]
-    return (
-        f"**{asked} {said}**: {row['mean']:+.1f} points ({row['low']:+.1f} to {row['high']:+.1f},"
-        f" corrected p {compare.p_text(float(str(row['holm_p'])))}, {row['draws']} draws)."
-    )
-
-
-def ordering_text(known: Study) -> str:
-    """Return which orderings of the paper the depth sweep shows, by its intervals."""
-    done = known.of("depth")
-    if done.empty:
-        return "Orderings of the paper: not compared yet, the depth sweep has not run."
-    found = compare.orderings(done)
-    total = sum(map(len, found.values()))
-    if not total:
-        return "Orderings of the paper: not compared yet, too few draws are finished."
-    parts = [
-        f"{len(pairs)} {word}{': ' + ', '.join(pairs) if pairs else ''}"
-        for word, pairs in found.items()
-    ]
-    number, methods = compare.correlation(done)
-    so_far = "" if is_complete(known, "depth") else ", so far"
-    return (
-        f"**Orderings{so_far}.** Of the {total} pairs of methods that the paper's CIFAR-10 table"
-        f" puts in an order, by the last ten tests and intervals of 95 % without correction:"
-        f" {'; '.join(parts)}."
-        f" Spearman's correlation of the printed means with our best tests is {number:+.2f}"
-        f" ({methods} methods)."
-    )
-
-
 def what_was_run(known: Study) -> str:
     """Return the sweeps, and how many of their trials there are."""
-    done = counts(known)
+    done = known.counts()
     diverged = known.trials[known.trials["status"] == "diverged"]["sweep"].value_counts()
     rows = [
         {
@@ -182,17 +133,28 @@ def what_was_run(known: Study) -> str:
         }
         for name, sweep in SWEEPS.items()
     ]
-    missing = [name for name, sweep in SWEEPS.items() if done[name] < sweep.trials]
-    told = f"Not complete: {', '.join(missing)}." if missing else "All trials are finished."
-    return f"{table(pd.DataFrame(rows))}\n\n{told}"
+    return f"{table(pd.DataFrame(rows))}\n\n{_missing(known)}"
+
+
+def _missing(known: Study) -> str:
+    """Return which sweeps are not complete, and what runs the rest."""
+    missing = [name for name in SWEEPS if not known.is_complete(name)]
+    if not missing:
+        return "All trials are finished."
+    return (
+        f"Not complete: {', '.join(missing)}. What is missing is run by `python -m"
+        f" fedgps_ray.experiments.evidence.run {' '.join(missing)} --out runs/evidence`"
+        " ([how](../experiments/evidence/README.md#files-and-cost))."
+    )
 
 
 def questions(known: Study) -> str:
     """Return the table of the questions that decide, as far as there are draws."""
     try:
-        found = _answers(known)
+        found = verdict.answered(known)
     except UserError as problem:
         return f"Not yet: {problem}."
+    is_decided = verdict.is_decided(found)
     rows = [
         {
             "claim": row["claim"],
@@ -201,9 +163,7 @@ def questions(known: Study) -> str:
             "p": compare.p_text(row["p"]),
             "p, Holm": compare.p_text(row["holm_p"]),
             "draws": row["draws"],
-            "answer": row["answer"]
-            if counts(known)["depth"] == SWEEPS["depth"].trials
-            else "so far",
+            "answer": row["answer"] if is_decided else "so far",
         }
         for row in found.to_dict("records")
     ]
@@ -217,9 +177,31 @@ def elsewhere(known: Study) -> str:
         row = {"": question.claim, "difference": f"{question.first} minus {question.second}"}
         for sweep, place in PLACES.items():
             found = compare.against(known.of(sweep), question.first, question.second)
-            row[place] = "-" if found is None else compare.difference_text(found)
+            row[place] = "-" if found is None else _with_draws(found)
         rows.append(row)
     return table(pd.DataFrame(rows))
+
+
+def _with_draws(found: Difference) -> str:
+    return f"{compare.difference_text(found)}, n {found.draws}"
+
+
+def over_time(known: Study) -> Iterator[str]:
+    """Yield whether the differences grow or shrink during the training."""
+    done = known.of("depth")
+    if done.empty:
+        return
+    yield TEXTS["time"]
+    yield table(compare.over_time(done, known.rounds_of(done), OVER_TIME))
+
+
+def _filled(discussion: str, known: Study) -> str:
+    """Put the differences in for their names in braces: no number is written by hand."""
+    for question in ELSEWHERE:
+        found = compare.against(known.of("depth"), question.first, question.second)
+        text = "not measured yet" if found is None else compare.difference_text(found)
+        discussion = discussion.replace(f"{{{question.claim}}}", text)
+    return discussion
 
 
 def places(known: Study) -> Iterator[str]:
@@ -232,23 +214,19 @@ def places(known: Study) -> Iterator[str]:
             continue
         yield table(compare.accuracies(done))
         yield table(compare.behaviour(done, known.rounds_of(done)))
-        if sweep in CURVES:
-            yield f"![accuracy by round](evidence-{sweep}-curves.svg)"
-            yield f"![accuracy against bytes](evidence-{sweep}-bytes.svg)"
-        if sweep in RANKED:
-            yield ranks_text(known, sweep)
+        if sweep in DRAWN_SWEEPS:
+            yield from (f"![{about}](evidence-{sweep}-{name}.svg)" for name, about in ABOUT.items())
+            yield from ranks_text(known, sweep)
 
 
-CURVES = ("depth", "breadth")
-RANKED = ("depth", "breadth")
-
-
-def ranks_text(known: Study, sweep: str) -> str:
-    """Return the ranks in words, with what they cannot tell."""
+def ranks_text(known: Study, sweep: str) -> Iterator[str]:
+    """Yield the critical-difference diagram, and the ranks in words with what they cannot tell."""
     try:
         found = compare.ranks(known.of(sweep))
     except UserError as problem:
-        return f"No ranks yet: {problem}."
+        yield f"No ranks yet: {problem}."
+        return
+    yield f"![critical-difference diagram](evidence-{sweep}-ranks.svg)"
     order = ", ".join(f"{name} {rank:.1f}" for name, rank in found.average_ranks.items())
     told = [
         f"**Ranks** of {found.num_methods} methods over {found.num_blocks} draws: {order}.",
@@ -258,8 +236,7 @@ def ranks_text(known: Study, sweep: str) -> str:
         "Seeds of one partition are not independent, as the test assumes.",
         _by_partition(known, sweep),
     ]
-    figure = f"![ranks](evidence-{sweep}-ranks.svg)\n\n" if sweep == "breadth" else ""
-    return figure + " ".join(told)
+    yield " ".join(told)
 
 
 def _by_partition(known: Study, sweep: str) -> str:
@@ -282,7 +259,7 @@ def ablation(known: Study) -> Iterator[str]:
     except UserError as problem:
         yield f"Not yet: {problem}."
         return
-    done = counts(known)["ablation"]
+    done = known.counts()["ablation"]
     yield TEXTS["effects"] + (
         "" if done == SWEEPS["ablation"].trials else f" So far {done} trials."
     )
@@ -337,6 +314,18 @@ def _similarity(known: Study) -> Iterator[str]:
         )
 
 
+def orderings(known: Study) -> str:
+    """Return all pairs of methods in the paper's order, with the difference here."""
+    found = compare.orderings(known.of("depth"))
+    if found.empty:
+        return "Not compared yet: too few draws are finished."
+    number, methods = compare.correlation(known.of("depth"))
+    return (
+        f"{TEXTS['orderings']} Spearman's correlation of the printed means with our best tests is"
+        f" {number:+.2f} ({methods} methods).\n\n{table(found)}"
+    )
+
+
 def paper(known: Study) -> Iterator[str]:
     """Yield the printed numbers beside ours."""
     yield "## The paper's numbers"
@@ -356,19 +345,22 @@ def paper(known: Study) -> Iterator[str]:
 
 
 def page(known: Study, discussion: str) -> str:
-    """Return the page as Markdown."""
+    """Return the page as Markdown; the first paragraph of the discussion ends that of the page."""
+    brief, _, details = _filled(discussion, known).strip().partition("\n\n")
     parts = [
         "# Does FedGPS win? The evidence",
-        first_paragraph(known),
-        ordering_text(known),
-        discussion.strip(),
+        f"{verdict.first_paragraph(known)} {brief}".strip(),
         TEXTS["intro"],
+        details,
         "## What was run",
         what_was_run(known),
         "## The three questions",
         questions(known),
         "Other differences, which decide nothing:",
         elsewhere(known),
+        *over_time(known),
+        "## The paper's orderings",
+        orderings(known),
         TEXTS["accuracy"],
         TEXTS["behaviour"],
         *places(known),
@@ -386,14 +378,19 @@ def page(known: Study, discussion: str) -> str:
 
 def drawings(known: Study) -> Iterator[tuple[str, Chart | Figure]]:
     """Yield the name of each figure that can be drawn."""
-    for sweep in CURVES:
+    for sweep in DRAWN_SWEEPS:
         done = known.of(sweep)
-        rounds = known.rounds_of(done[done["variant"].isin(DRAWN)])
-        if len(rounds):
-            yield f"{sweep}-curves", draw.curves(rounds)
-            yield f"{sweep}-bytes", draw.bytes_spent(rounds)
-    with suppress(UserError):  # the page says what is missing
-        yield "breadth-ranks", figures.critical_difference({"": compare.ranks(known.of("breadth"))})
+        rounds = known.rounds_of(done)
+        if done.empty:
+            continue
+        chosen = rounds[rounds["label"].isin(DRAWN)]
+        chosen = rounds if chosen.empty else chosen
+        yield f"{sweep}-curves", draw.curves(chosen)
+        yield f"{sweep}-bytes", draw.bytes_spent(chosen)
+        yield f"{sweep}-drift", draw.drift(chosen)
+        yield f"{sweep}-clients", figures.client_accuracy(rounds)
+        with suppress(UserError):  # the page says what is missing
+            yield f"{sweep}-ranks", figures.critical_difference({"": compare.ranks(done)})
     with suppress(UserError):
         yield "effects", draw.effects(effects(known.of("ablation")))
 

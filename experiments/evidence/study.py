@@ -10,7 +10,8 @@ import pandas as pd
 from fedgps_ray.analysis import load
 from fedgps_ray.analysis.names import published_name
 from fedgps_ray.errors import UserError
-from fedgps_ray.experiments.evidence.collect import INDEX
+from fedgps_ray.experiments.evidence.collect import published
+from fedgps_ray.experiments.evidence.sweeps import SWEEPS, place
 from fedgps_ray.results import files
 
 WITH_NOISE = ("vhl", "fedgps", "fedgps_cf")
@@ -44,13 +45,23 @@ class Study(NamedTuple):
         """Return the rounds of some trials."""
         return self.rounds[self.rounds["trial_id"].isin(trials["trial_id"])]
 
+    def counts(self) -> dict[str, int]:
+        """Return how many trials of each sweep there are."""
+        found = self.trials["sweep"].value_counts()
+        return {name: int(found.get(name, 0)) for name in SWEEPS}
+
+    def is_complete(self, sweep: str) -> bool:
+        """Say whether all trials of a sweep have finished."""
+        return self.counts()[sweep] == SWEEPS[sweep].trials
+
 
 def read(results: Path) -> Study:
     """Read what was collected; anything damaged is an error."""
-    if not (results / INDEX).exists():
+    sweeps = published(results)
+    if not sweeps:
         raise UserError(f"no results in {results}: run the sweeps of README.md, then collect.py")
-    sweeps = _sweeps(results)
-    trials, rounds = load.trials(results), load.rounds(results)
+    folders = [place(results, name) for name in dict.fromkeys(sweeps.values())]
+    trials, rounds = load.trials(*folders), load.rounds(*folders)
     if problems := [*trials.attrs["problems"], *rounds.attrs["problems"]]:
         raise UserError("\n".join(problems))
     trials = scored(trials.assign(sweep=trials["trial_id"].map(sweeps)))
@@ -59,12 +70,6 @@ def read(results: Path) -> Study:
     rounds = rounds.assign(trial_id=names, label=names.map(known["variant"]))
     path = results / THEORY
     return Study(trials, rounds, files.read_json(path) if path.exists() else {})
-
-
-def _sweeps(results: Path) -> dict[str, str]:
-    """Return the sweep of each trial."""
-    index = files.read_json(results / INDEX)
-    return {trial: name for name in index if name != files.SEAL for trial in index[name]}
 
 
 def scored(trials: pd.DataFrame) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """The sweeps of the study: the name of each results folder, its file, its number of trials."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -21,3 +22,13 @@ SWEEPS = {
     "lengths": Sweep("how far ahead, how much noise", "lengths.toml", 6),
     "cnn": Sweep("CIFAR-10 small, `cnn`", "depth_cnn.toml", 8),
 }
+
+MAIN = "depth"
+
+
+def place(results: Path, name: str) -> Path:
+    """Return the folder of a sweep's published results: a report on the whole is on what decides.
+
+    The other sweeps have a folder each, so that no report mixes them.
+    """
+    return results if name == MAIN else results / name

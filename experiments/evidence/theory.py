@@ -3,7 +3,8 @@
     python -m fedgps_ray.experiments.evidence.theory runs/evidence/depth --out RESULTS
 
 Needs the models that the sweep left and the images; a model takes up to a minute on one core. The
-results folder must have been collected before: only its trials are measured.
+results folder must have been collected before: only its trials are measured. What was measured
+before stays, and is not measured again.
 """
 
 import argparse
@@ -18,18 +19,21 @@ from fedgps_ray.results import files
 from fedgps_ray.tools.theory import measure
 
 VARIANTS = ("FedAvg", "VHL", "FedGPS", study.MATCHED, study.NO_PATH, study.RELATIVE)
-SCENARIO, SEED = 1, 0
+SCENARIO, SEED = 1, 1
 
 
 def measure_models(sweep: Path, results: Path, notify: Callable[[str], None]) -> Path:
     """Write theory.json: the terms for one trial of each variant, all on the same draw."""
-    trials = study.read(results).of("depth")
+    known = study.read(results)
+    trials = known.of("depth")
     here = trials[(trials["scenario"] == SCENARIO) & (trials["seed"] == SEED)]
-    names = here.set_index("variant")["trial_id"]
-    found = {}
-    for variant in (name for name in VARIANTS if name in names.index):
-        notify(f"measuring {variant}")
-        found[str(names[variant])] = measure(sweep / "trials" / str(names[variant]))
+    names = {row["variant"]: str(row["trial_id"]) for row in here.to_dict("records")}
+    found = dict(known.theory.get("trials", {}))
+    for variant in (name for name in VARIANTS if name in names):
+        folder = sweep / "trials" / names[variant]
+        if folder.name not in found and folder.exists():
+            notify(f"measuring {variant}")
+            found[folder.name] = measure(folder)
     if not found:
         raise UserError(f"none of the trials to measure has finished in {sweep}")
     files.write_json(results / study.THEORY, {"trials": found}, durable=False)

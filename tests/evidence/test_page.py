@@ -17,9 +17,9 @@ from fedgps_ray.analysis import load, report
 from fedgps_ray.analysis.report import frames
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import cells, document
-from fedgps_ray.experiments.evidence import ablation, collect, compare, page, study
+from fedgps_ray.experiments.evidence import ablation, collect, compare, page, study, theory
+from fedgps_ray.experiments.evidence.effects import Question
 from fedgps_ray.experiments.evidence.sweeps import SWEEPS
-from fedgps_ray.results import files
 from fedgps_ray.results.read import check
 
 ROOT = Path(__file__).parents[2]
@@ -90,12 +90,12 @@ def published(results, tmp_path_factory):
 
 
 def test_collected_trials_are_small_and_read_like_the_originals(results, published):
-    folders = list((published / "trials").iterdir())
+    folders = [path.parent for path in published.rglob("trial.json")]
     sizes = [sum(p.stat().st_size for p in folder.iterdir()) for folder in folders]
     assert sum(sizes) / len(sizes) < 5_000
     columns = ["trial_id", "status", "last_ten_accuracy", "variant"]
     before = load.trials(results / "depth", results / "ablation")[columns]
-    after = load.trials(published)[columns]
+    after = load.trials(published, published / "ablation")[columns]
     by_id = [frame.set_index("trial_id").sort_index() for frame in (before, after)]
     pd.testing.assert_frame_equal(*by_id)
     assert [problem for folder in folders for problem in check(folder, full=True)] == []
@@ -107,7 +107,7 @@ def test_collected_rounds_have_the_settings_and_the_curves_of_the_originals(resu
     keys = ["trial_id", "round"]
     pairs = [
         frame.astype({"trial_id": str}).sort_values(keys)
-        for frame in (before, load.rounds(published))
+        for frame in (before, load.rounds(published, published / "ablation"))
     ]
     for name in ("dataset", "method_options", "alpha", "scenario", "seed", "accuracy", "bytes_up"):
         assert pairs[1][name].tolist() == pairs[0][name].tolist(), name
@@ -119,7 +119,7 @@ def test_collected_files_say_nothing_of_the_machine(results, published):
     for path in published.rglob("*"):
         if path.is_file():
             assert str(results).encode() not in path.read_bytes()
-    text = json.loads(next(published.glob("trials/*/trial.json")).read_text())
+    text = json.loads(next(published.rglob("trial.json")).read_text())
     assert text["execution"] == {}
     assert "machine" not in text
 
@@ -142,23 +142,45 @@ def test_a_folder_that_is_no_sweep_of_the_study_is_refused(tmp_path):
 
 def test_a_trial_of_two_sweeps_is_refused(results, tmp_path):
     shutil.copytree(results / "depth", tmp_path / "cnn")
-    with pytest.raises(UserError, match="30 trials are in two"):
+    with pytest.raises(UserError, match="30 trials are of two"):
         collect.collect([results / "depth", tmp_path / "cnn"], tmp_path / "out")
 
 
-def test_other_files_are_never_cleared_away(results, tmp_path):
-    (tmp_path / "trials").mkdir()
-    (tmp_path / "trials" / "mine.txt").write_text("mine")
-    with pytest.raises(UserError, match="holds something else"):
-        collect.collect([results / "depth"], tmp_path)
-    assert (tmp_path / "trials" / "mine.txt").exists()
-
-
-def test_collecting_again_replaces_what_was_there(results, tmp_path):
-    collect.collect([results / "depth", results / "ablation"], tmp_path)
+def test_collecting_adds_to_what_was_there(results, tmp_path):
+    collect.collect([results / "ablation"], tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    (tmp_path / "theory.json").write_text("{}")
     collect.collect([results / "depth"], tmp_path)
-    assert len(list((tmp_path / "trials").iterdir())) == 30
-    assert set(files.read_json(tmp_path / "sweeps.json")) == {"depth", "sha256"}
+    sweeps = list(collect.published(tmp_path).values())
+    assert (sweeps.count("depth"), sweeps.count("ablation")) == (30, 32)
+    assert {path: path.read_bytes() for path in before} == before
+    assert (tmp_path / "theory.json").exists()
+
+
+def test_sweeps_are_kept_apart(published):
+    assert len(load.trials(published)) == 30  # those that decide
+    assert len(load.trials(published / "ablation")) == 32
+    assert study.read(published).counts()["ablation"] == 32
+
+
+def test_collecting_again_changes_nothing(results, tmp_path):
+    """Also the partitions: each stays with one trial of the sweep."""
+    collect.collect([results / "depth"], tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    few = tmp_path.with_name("few") / "depth"
+    with_partition = sorted(path.parent.name for path in before if path.stem == "partition")
+    for name in with_partition[:1]:
+        shutil.copytree(results / "depth" / "trials" / name, few / "trials" / name)
+    collect.collect([few], tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert [problem for trial in tmp_path.glob("trials/*") for problem in check(trial)] == []
+
+
+def test_a_trial_that_was_collected_for_another_sweep_is_refused(results, tmp_path):
+    collect.collect([results / "depth"], tmp_path / "out")
+    shutil.copytree(results / "depth", tmp_path / "cnn")
+    with pytest.raises(UserError, match="30 trials are of two"):
+        collect.collect([tmp_path / "cnn"], tmp_path / "out")
 
 
 def test_too_much_is_refused(results, tmp_path, monkeypatch):
@@ -195,15 +217,19 @@ def test_the_ablation_file_is_the_fraction_that_the_page_expects(published):
     assert all((coded[name] * pair).sum() == 0 for name in coded.columns for pair in pairs)
 
 
-def test_the_page_answers_once_all_trials_are_there(published, tmp_path, monkeypatch):
-    monkeypatch.setitem(SWEEPS, "depth", SWEEPS["depth"]._replace(trials=30))
+def test_the_page_answers_once_all_draws_are_there(published, tmp_path):
     target = tmp_path / "evidence.md"
     page.write(published, target)
     text = target.read_text()
     assert "Does aligned noise help? Yes" in text
     assert "Does FedGPS beat VHL? No" in text
     assert "VHL over FedGPS" not in text  # the paper has them the other way round
-    assert "1 reversed: FedGPS over VHL" in text
+    assert "0 reproduced; 1 reversed (FedGPS over VHL); 0 not told apart." in text
+    assert "| FedGPS over VHL | +1.0 | -" in text
+    paragraph = text.split("\n\n")[1]
+    assert "Does the path help?" in paragraph
+    assert paragraph.endswith(page.DISCUSSION.read_text().split("\n\n")[0].strip())
+    assert not re.search(r"\{[^}]*\}", text)  # what the discussion names has its numbers
     assert "(tmp" not in text
     assert (tmp_path / "evidence-effects.svg").stat().st_size > 1000
     again = tmp_path / "again" / "evidence.md"
@@ -220,11 +246,16 @@ def test_the_page_finds_the_effect_that_was_put_in(published):
 
 
 def test_an_unfinished_study_answers_nothing_and_says_what_is_missing(published):
-    text = page.page(study.read(published), "")
-    assert "**Not answered yet**: 30 of the 78 trials" in text
-    assert "Not complete: fedadam, tuning, depth, breadth, cifar100, lengths, cnn." in text
+    known = study.read(published)
+    five = known.trials[(known.trials["seed"] == 0) | (known.trials["scenario"] < 3)]
+    text = page.page(known._replace(trials=five), "")
+    assert "**Not answered yet**: 5 of the 6 draws are finished. So far, aligned noise" in text
+    missing = "fedadam tuning depth breadth cifar100 lengths cnn"
+    assert f"Not complete: {missing.replace(' ', ', ')}." in text
+    assert f"evidence.run {missing} --out" in text
     assert "| supported |" not in text
     assert "| refuted |" not in text
+    assert "| so far |" in text
 
 
 def test_a_few_trials_are_enough_for_a_page(results, tmp_path):
@@ -272,16 +303,37 @@ def test_the_theory_says_which_steps_are_too_long(published):
     client = dict.fromkeys(TERMS, 1.0)
     curved = {"largest": 40.0, "along_gradient": 20.0, "gradient_norm": 1.0, "weights_norm": 10.0}
     each = {"clients": [{**client, "held": True}], "curvature": curved}
-    theory = {"trials": {names["FedGPS"]: each, names[study.NO_PATH]: each}}
+    measured = {"trials": {names["FedGPS"]: each, names[study.NO_PATH]: each}}
     # FedGPS: 2 % of weights of norm 10 is 0.2; times the curvature of 20: 4
     ahead = [
         [("ahead_to_weights", 0.02)] if label == "FedGPS" else [] for label in known.rounds["label"]
     ]
     rounds = known.rounds.assign(metrics=pd.Series(ahead, index=known.rounds.index, dtype=object))
-    text = page.page(study.Study(known.trials, rounds, theory), "")
+    text = page.page(study.Study(known.trials, rounds, measured), "")
     assert "| FedGPS | 40 | 20 | 0.050 | 0.200 | 4.00 |" in text
     assert f"| {study.NO_PATH} | 40 | 20 | 0.050 | - | - |" in text
     assert "too long for these models: FedGPS." in text
+
+
+def test_theory_is_measured_once_for_each_model(results, tmp_path, monkeypatch):
+    collect.collect([results / "depth"], tmp_path)
+    asked = []
+    monkeypatch.setattr(theory, "measure", lambda folder: asked.append(folder.name) or {"n": 1})
+    said = []
+    theory.measure_models(results / "depth", tmp_path, said.append)
+    told = ["VHL", "FedGPS", study.MATCHED, study.NO_PATH]
+    assert said == [f"measuring {name}" for name in told]
+    theory.measure_models(tmp_path / "gone", tmp_path, said.append)
+    assert len(asked) == len(said) == 4
+    known = study.read(tmp_path)
+    measured = known.trials[known.trials["trial_id"].isin(list(known.theory["trials"]))]
+    assert set(zip(measured["scenario"], measured["seed"], strict=True)) == {(1, 1)}
+    assert set(measured["variant"]) == set(told)
+
+
+def test_without_models_there_is_no_theory(published, tmp_path):
+    with pytest.raises(UserError, match="none of the trials to measure"):
+        theory.measure_models(tmp_path, published, print)
 
 
 def test_without_results_nothing_is_written(tmp_path):
@@ -293,20 +345,40 @@ def test_without_results_nothing_is_written(tmp_path):
 # --- what is published ----------------------------------------------------------------------------
 
 
-def test_the_published_page_is_made_from_the_published_results():
-    text = page.page(study.read(page.RESULTS), page.DISCUSSION.read_text())
-    assert page.PAGE.read_text() == text
+def test_the_discussion_has_no_number_of_its_own():
+    assert not re.search(r"\d+\.\d", re.sub(r"\{.*?\}", "", page.DISCUSSION.read_text()))
 
 
-def test_the_published_figures_are_those_of_the_page():
-    linked = set(re.findall(r"\((evidence-[\w-]+\.svg)\)", page.PAGE.read_text()))
-    assert {path.name for path in page.PAGE.parent.glob("evidence-*.svg")} == linked
+def test_differences_over_time_are_of_the_rounds_they_name(published):
+    known = study.read(published)
+    done, question = known.of("depth"), Question("", "VHL", "FedGPS")
+    flat = known.rounds_of(done).assign(accuracy=0.5)
+    ahead = done.loc[done["variant"] == "VHL", "trial_id"]
+    flat.loc[flat["trial_id"].isin(ahead) & (flat["round"] == 12), "accuracy"] = 0.6
+    found = compare.over_time(done, flat, [question]).iloc[0].to_dict()
+    # twelve rounds: the window of 11 to 20 has two of them, one of which is ten points ahead
+    assert found["rounds 11 to 20"] == "+5.0 (+5.0 to +5.0)"
+    assert found["rounds 31 to 40"] == "-"
+
+
+def test_the_command_makes_the_published_page_from_the_published_results(tmp_path, monkeypatch):
+    target = tmp_path / "evidence.md"
+    monkeypatch.setattr("sys.argv", ["page", "--out", str(target)])
+    page.main()
+    assert target.read_text() == page.PAGE.read_text()
+    drawn, published = (
+        {path.name for path in folder.glob("evidence-*.svg")}
+        for folder in (tmp_path, page.PAGE.parent)
+    )
+    linked = set(re.findall(r"\((evidence-[\w-]+\.svg)\)", target.read_text()))
+    assert drawn == published == linked
 
 
 def test_the_published_results_are_small_and_whole():
     everything = [path for path in page.RESULTS.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in everything) < collect.LIMIT_BYTES
-    trials = list((page.RESULTS / "trials").iterdir())
+    trials = [path.parent for path in everything if path.name == "trial.json"]
+    assert len(trials) == len(collect.published(page.RESULTS))
     assert [problem for trial in trials for problem in check(trial, full=True)] == []
     assert all(
         json.loads((trial / "trial.json").read_text())["execution"] == {} for trial in trials

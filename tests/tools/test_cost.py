@@ -43,6 +43,7 @@ def rounds_of(spec):
     def count(module, given, output):
         counts["gradient" if torch.is_grad_enabled() else "forward"] += len(given[0])
 
+    worker.network.chain = None  # it passes by the hooks of layers
     worker.network.model.body.register_forward_hook(count)
     state = spec.method.init(worker.initial(), worker.cohort())
     for finished in run(spec, worker.cohort(), InProcess(worker), Snapshot(0, state, {})):

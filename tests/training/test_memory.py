@@ -1,9 +1,12 @@
 """Memory that was freed is used again, not fetched from the system."""
 
+import os
 import subprocess
 import sys
 
 import pytest
+
+from fedgps_ray.loading import LARGE_PAGES
 
 STEPS = """
 import resource, sys, torch
@@ -26,8 +29,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 def faults(how):
-    done = subprocess.run([sys.executable, "-c", STEPS, how], capture_output=True, check=True)
-    return int(done.stdout)
+    small_pages = {**os.environ, LARGE_PAGES: "0"}
+    command = [sys.executable, "-c", STEPS, how]
+    return int(subprocess.run(command, env=small_pages, capture_output=True, check=True).stdout)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a setting of Linux's C library")

@@ -196,6 +196,7 @@ class _CountingPool(InProcess):
             counts[kind] += len(given[0])
 
         # a function, not a method: a copy that a client makes of its model counts here too
+        worker.network.chain = None  # it passes by the hooks of layers
         worker.network.model.body.register_forward_hook(count)
 
     def ask(self, asked: Asked, kept: dict[int, Kept]) -> list[Any]:
