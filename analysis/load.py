@@ -100,27 +100,35 @@ class Source:
         """Return what trial.json of each trial says, by its folder."""
         return {str(each.folder): each.info for each in self.found}
 
-    def rounds(self) -> pd.DataFrame:
-        """Return one row per trial and round."""
-        return self.rows("rounds.parquet", schema.ROUNDS)
+    def rounds(self, names: Collection[str] | None = None) -> pd.DataFrame:
+        """Return one row per trial and round; names: the columns beside the settings, or all."""
+        return self.rows("rounds.parquet", schema.ROUNDS, names=names)
 
     def partitions(self, of: Collection[str] | None = None) -> pd.DataFrame:
         """Return one row per trial, client and class; of: ids of the trials that are wanted."""
         return self.rows("partition.parquet", schema.PARTITION, of)
 
     def rows(
-        self, name: str, columns_: pa.Schema, of: Collection[str] | None = None
+        self,
+        name: str,
+        columns_: pa.Schema,
+        of: Collection[str] | None = None,
+        names: Collection[str] | None = None,
     ) -> pd.DataFrame:
         """Return the rows that all trials have so far; a trial may have none yet."""
         wanted = [each for each in self.found if of is None or each.folder.resolve().name in of]
         there = [each for each in wanted if (each.folder / name).exists()]
+        settings, own = columns_.names[: len(schema.SPEC)], columns_.names[len(schema.SPEC) :]
+        kept = own if names is None else [each for each in own if each in names]
         tables, unreadable = _read(
-            lambda each: _table(each, name, columns_), there, self.tell, f"{name} read"
+            lambda each: _table(each, name, columns_, kept), there, self.tell, f"{name} read"
         )
         problems = [*self.problems, *unreadable]
         if problems and not tables:
             raise UserError("\n".join(problems))
         table = joined(_blocks(tables), columns_)
+        if names is not None:
+            table = table.select([*settings, *kept])
         return _told(table.to_pandas(types_mapper=_map_as_arrow), problems)
 
 
@@ -285,12 +293,12 @@ class Part(NamedTuple):
     settings: Row | None
 
 
-def _table(found: Found, name: str, columns_: pa.Schema) -> Part:
-    """Return the rows of a trial; of one that is proven, only what differs from row to row."""
+def _table(found: Found, name: str, columns_: pa.Schema, kept: Sequence[str]) -> Part:
+    """Return the rows of a trial; of one that is proven, only some columns, and no settings."""
     path = found.folder / name
     try:
         if found.is_proven and not is_older(found.info):
-            figures = read_figures(path, columns_)
+            figures = read_figures(path, columns_, kept)
             if figures is not None:
                 return Part(figures, found.columns)
         return Part(_filled(read_rows(path, columns_), found), None)

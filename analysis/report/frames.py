@@ -10,6 +10,12 @@ from fedgps_ray.analysis import figures, load, metrics
 from fedgps_ray.results.folders import PLAN, has_lost_plan
 from fedgps_ray.results.read import Row, read_experiment
 
+FIGURES = (  # all that the tables and figures of a report need of a round
+    *("round", "accuracy", "class_accuracy", "divergence", "update_diversity"),
+    *("worst_client_accuracy", "p10_client_accuracy", "median_client_accuracy"),
+    *("bytes_up", "bytes_down"),
+)
+
 
 @dataclass(frozen=True)
 class Frames:
@@ -39,7 +45,7 @@ class Frames:
 def read(folders: Sequence[Path], tell: load.Tell = load.silent) -> Frames:
     """Read all trials of some folders."""
     source = load.Source(folders, tell)
-    trials, rounds = source.trials(), source.rounds()
+    trials, rounds = source.trials(), source.rounds(FIGURES)
     runs = metrics.runs(trials, rounds)
     partitions = source.partitions(_examples(runs))
     unread = [text for frame in (trials, rounds, partitions) for text in frame.attrs["problems"]]

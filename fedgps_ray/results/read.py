@@ -286,13 +286,13 @@ def read_rows(path: Path, columns_: pa.Schema) -> pa.Table:
     return table
 
 
-def read_figures(path: Path, columns_: pa.Schema) -> pa.Table | None:
-    """Return a trial's rows without the settings, which are the same in each of them.
+def read_figures(path: Path, columns_: pa.Schema, names: Sequence[str]) -> pa.Table | None:
+    """Return some columns of a trial's rows, not those of its settings: all rows have the same.
 
     Only for trials that are sealed: whose rows they are is not checked. None if the columns are not
     those of this version; then `read_rows` has to read all of them.
     """
-    return tables.read_some(path, columns_, columns_.names[len(SPEC) :])
+    return tables.read_some(path, columns_, names)
 
 
 def with_settings(figures: Sequence[pa.Table], settings: Sequence[Row]) -> pa.Table:

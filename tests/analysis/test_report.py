@@ -15,14 +15,16 @@ import pytest
 
 from fedgps_ray.analysis import published, report
 from fedgps_ray.analysis.names import FORMULAS, published_name
-from fedgps_ray.analysis.report import again, extras
+from fedgps_ray.analysis.report import again, extras, frames
 from fedgps_ray.analysis.report.blocks import Code, Picture, Points, Shown, Text
 from fedgps_ray.analysis.report.comparison import reference
 from fedgps_ray.analysis.report.follow import RELOAD, has_ended, keep_writing
 from fedgps_ray.analysis.report.page import publish
 from fedgps_ray.errors import UserError
 from fedgps_ray.methods import METHODS
-from fedgps_ray.spec import columns, trial_spec
+from fedgps_ray.results import schema
+from fedgps_ray.rounds.trial import run_trial
+from fedgps_ray.spec import ExecutionSpec, columns, trial_spec
 from fedgps_ray.titles import TITLES
 from tests.processes import patient
 
@@ -89,6 +91,26 @@ def written(tmp_path_factory, folder_maker, trial_maker):
     said = []
     path = report.write([folder], folder / "report", True, True, FORMULAS, said.append)
     return path, said
+
+
+def test_no_figure_misses_a_column_that_is_not_read(tmp_path, monkeypatch):
+    data = {"num_classes": 3, "image_size": 8, "train_size": 60, "test_size": 15}
+    for method in ("fedavg", {"name": "fedgps", "divergence_every": 1}):
+        spec = trial_spec(
+            dataset={"name": "synthetic", **data}, model="mlp", method=method, rounds=2, clients=3
+        )
+        for _ in run_trial(spec, ExecutionSpec(out=tmp_path, actors=0)):
+            pass
+    some = pictures(tmp_path)
+    monkeypatch.setattr(frames, "FIGURES", schema.ROUNDS.names)
+    assert repr([one.chart for one in some]) == repr([one.chart for one in pictures(tmp_path)])
+    names = " ".join(block.name for block in some)
+    wanted = ("convergence", "bytes", "diversity", "clients", "classes", "divergence")
+    assert [kind for kind in wanted if kind not in names] == []
+
+
+def pictures(folder):
+    return of_kind(build(folder), Picture)
 
 
 def test_the_folder_has_every_table_and_figure_by_itself(written):
