@@ -34,9 +34,9 @@ def measure_models(sweep: Path, results: Path, notify: Callable[[str], None]) ->
         if folder.name not in found and folder.exists():
             notify(f"measuring {variant}")
             found[folder.name] = measure(folder)
+            files.write_json(results / study.THEORY, {"trials": found}, durable=False)
     if not found:
         raise UserError(f"none of the trials to measure has finished in {sweep}")
-    files.write_json(results / study.THEORY, {"trials": found}, durable=False)
     return results / study.THEORY
 
 
