@@ -74,7 +74,7 @@ def test_failed_cell_ends_alone_and_is_run_again_when_asked(sweep, fault, grid):
     assert ended[bad.trial_id][0] == "failed"
     assert any("failed: client 2 failed in round 2" in event for event in screen.events)
     assert sweep(specs)[2].started == 0
-    assert sweep(specs, again=True)[2].events[-1].startswith("raises (")
+    assert sweep(specs, again=True)[2].events[-1].startswith("raises, scenario 1")
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from fedgps_ray.rounds.worker import Worker
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 from fedgps_ray.tools.random_setup import Amount, random_setup
 
+STATUS = Path("/proc/self/status")
 PER_ROUND = 10
 SAMPLES = 100
 ROUNDS = 25
@@ -81,8 +82,10 @@ def memory(clients: int) -> tuple[float, float]:
 
 
 def own_megabytes() -> float:
-    """Return the memory of this process that is no file's."""
-    for line in Path("/proc/self/status").read_text().splitlines():
+    """Return the memory of this process that is no file's, which only Linux tells."""
+    if not STATUS.exists():
+        raise SystemExit(f"memory is measured on Linux only: there is no {STATUS} here")
+    for line in STATUS.read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) / 1e3
     return 0.0
