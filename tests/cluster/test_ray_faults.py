@@ -208,13 +208,15 @@ class Located(crews.Crew):
 LARGE = {  # kept values are objects of their own, which are lost with the node where they lie
     "dataset": {"name": "synthetic", "image_size": 12, "train_size": 200, "test_size": 600},
     "model": "cnn",
+    "clients": 2,  # with an actor each, no actor has fetched what another one's client keeps
 }
 
 
 @pytest.mark.parametrize("lost", ["a client and its memories", "a client and the server"])
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # of Ray, about the processes of a node
 def test_lost_node(lost, nodes, fault, on_crew, execution_for, undisturbed, numbers):
-    spec, marker = fault("waits", **LARGE)
+    spec, marker = fault("waits", {"faulty_client": 1}, **LARGE)
+    marker = marker.with_name("client-1")
     with_server = lost.endswith("server")
     execution = execution_for(actors=2, checkpoint_seconds=0 if with_server else 1000)
     events, go = [], marker.with_name("go")
