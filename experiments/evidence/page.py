@@ -94,7 +94,7 @@ TEXTS = {
         " chance; seeds of one partition are not independent."
     ),
     "effects": (
-        "Sixteen combinations of seven switches on two partitions, 60 rounds: the mean at the"
+        "Sixteen combinations of seven switches on two partitions, 40 rounds: the mean at the"
         " second value less that at the first, with the partition as block. Interactions of two"
         " switches are confounded with each other and not shown."
     ),
