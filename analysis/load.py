@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from fedgps_ray.errors import UserError
 from fedgps_ray.identity import canonical
-from fedgps_ray.results import schema
+from fedgps_ray.results import files, schema
 from fedgps_ray.results.read import (
     DAMAGED,
     Row,
@@ -276,10 +276,11 @@ def _kind(trial: _Trial, name: str) -> Any:
 
 def _model_bytes(path: Path) -> int | None:
     """Return the size of a model's tensors: a safetensors file less its header."""
-    if not path.exists():
+    try:
+        with files.open_file(path) as file:
+            header = int.from_bytes(file.read(8), "little")
+    except OSError:  # it is missing, or not a file
         return None
-    with path.open("rb") as file:
-        header = int.from_bytes(file.read(8), "little")
     return path.stat().st_size - 8 - header
 
 

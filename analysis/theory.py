@@ -12,6 +12,7 @@ from fedgps_ray.analysis.figures.chart import Axis, Chart, Guide, Panel, Series
 from fedgps_ray.analysis.figures.looks import looks, plain_looks
 from fedgps_ray.analysis.metrics import labels, order
 from fedgps_ray.errors import UserError
+from fedgps_ray.results import files
 
 TERMS = {
     "local_surrogate": "local to local surrogate",
@@ -47,9 +48,9 @@ def read(*folders: Path) -> Theory:
 
 def _content(file: Path) -> Any:
     try:
-        content = json.loads(file.read_text())
+        content = json.loads(files.read_bytes(file))
         return {"clients": content["clients"], "curvature": content["curvature"]}
-    except (ValueError, LookupError, TypeError) as problem:
+    except (ValueError, LookupError, TypeError, OSError) as problem:
         raise UserError(f"{file} is damaged ({problem!r}); delete it and measure again") from None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedgps_ray.loggers.base import FIGURES, Curve
+from fedgps_ray.results import files
 from fedgps_ray.results.read import Row
 
 
@@ -25,7 +26,7 @@ class CsvFiles:
         path = self._path(curve)
         if not path.exists():
             return 0
-        content = path.read_bytes()
+        content = files.read_bytes(path)
         whole = content[: content.rfind(b"\n") + 1]
         if whole != content:
             path.write_bytes(whole)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgps_ray.loggers.base import Curve, figures, package
+from fedgps_ray.results import files
 from fedgps_ray.results.read import Row
 
 HEADER, CHECK = 12, 4  # bytes of a record before and after its content
@@ -29,7 +30,7 @@ class TensorBoard:
 
     def _steps(self, folder: Path) -> Iterator[int]:
         for path in folder.glob("events.*"):
-            for record in _records(path.read_bytes()):
+            for record in _records(files.read_bytes(path)):
                 yield self.events.Event.FromString(record).step
 
     def write(self, curve: Curve, rows: Sequence[Row]) -> None:

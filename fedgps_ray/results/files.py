@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,6 +24,7 @@ _MASK = os.umask(0)  # there is no way to only look at it
 os.umask(_MASK)
 
 LONG = 1_000_000  # characters of JSON that nobody reads
+MOST_BYTES = 2**30  # of a file that is read as a whole; none of ours is nearly as long
 SEAL = "sha256"  # the key under which a JSON file has the hash of all its other content
 
 
@@ -119,7 +121,7 @@ def write_json(path: Path, content: Settings, durable: bool = True) -> None:
 
 def read_json(path: Path) -> Table:
     """Return a JSON file's content with its seal; raise ValueError if it was changed."""
-    text = read_text(path)
+    text = read_bytes(path).decode()
     try:
         content = json.loads(text)
         if not isinstance(content, dict):
@@ -131,15 +133,6 @@ def read_json(path: Path) -> Table:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     return content
-
-
-def read_text(path: Path) -> str:
-    """Return the text of a file, not of a device or a pipe, which may never end."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    with open(handle, encoding="utf-8") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise ValueError("it is not a file")
-        return file.read()
 
 
 def _seal(content: Settings) -> str:
@@ -155,9 +148,44 @@ def _check_text(content: object) -> None:
         raise ValueError("it holds text that is not valid Unicode") from None
 
 
+# --- reading --------------------------------------------------------------------------------------
+
+
+def open_file(path: Path) -> BufferedReader:
+    """Open a file for reading; refuse a device or a pipe, which may never end."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return open(handle, "rb")
+    os.close(handle)
+    raise OSError("it is not a file")
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file, unless it is longer than any that we write."""
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > MOST_BYTES:
+            raise OSError(f"it has {size} bytes, more than {MOST_BYTES}")
+        return file.read()
+
+
+def has_right_length(path: Path) -> bool:
+    """Say whether a file is as long as it says itself, or no longer than its kind can be."""
+    if path.suffix != ".safetensors":
+        return path.stat().st_size <= MOST_BYTES
+    with open_file(path) as file:
+        length = int.from_bytes(file.read(8), "little")
+        try:
+            header = json.loads(file.read(min(length, 2**24)))
+            ends = [part["data_offsets"][1] for name, part in header.items() if name[:2] != "__"]
+            return bool(path.stat().st_size == 8 + length + max(ends, default=0))
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            return False
+
+
 def sha256(path: Path) -> str:
     """Return the hash of a file's content."""
-    with path.open("rb") as content:
+    with open_file(path) as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 

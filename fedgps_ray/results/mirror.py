@@ -199,7 +199,7 @@ def _progress(folder: Path) -> Progress:
     if not (folder / "trial.json").exists() or check(folder):
         return False, -1
     names = {f"checkpoint/{path.name}" for path in (folder / "checkpoint").glob("round-*.json")}
-    return _has_ended(files.read_text(folder / "trial.json")), _newest(names)
+    return _has_ended(files.read_bytes(folder / "trial.json")), _newest(names)
 
 
 def _has_ended(text: str | bytes) -> bool:

@@ -387,24 +387,11 @@ def hashes(folder: Path) -> dict[str, str]:
 
 def _file_problem(path: Path, digest: object, full: bool) -> str | None:
     try:
-        if not full and path.stat().st_size > QUICK_BYTES:
-            return None if _has_right_length(path) else f"{path} is damaged (it was cut short)"
-        if files.sha256(path) == digest:
+        is_large = path.stat().st_size > QUICK_BYTES
+        if is_large and not files.has_right_length(path):
+            return f"{path} is damaged (it has not the length that it says)"
+        if (is_large and not full) or files.sha256(path) == digest:
             return None
     except OSError as problem:
-        return f"{path} is damaged (it cannot be read: {problem.strerror})"
+        return f"{path} is damaged (it cannot be read: {problem.strerror or problem})"
     return f"{path} is damaged (it was changed after the trial ended: its sha256 is another)"
-
-
-def _has_right_length(path: Path) -> bool:
-    """Say whether a file is as long as it says itself, if it is of a kind that does."""
-    if path.suffix != ".safetensors":
-        return True
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        try:
-            header = json.loads(file.read(min(length, 2**24)))
-            ends = [part["data_offsets"][1] for name, part in header.items() if name[:2] != "__"]
-        except DAMAGED:
-            return False
-    return bool(path.stat().st_size == 8 + length + max(ends, default=0))

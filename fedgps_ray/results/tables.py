@@ -11,6 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fedgps_ray.results import files
+
 MARK = b"fedgps-ray sha256:"
 ROOM = len(MARK) + hashlib.sha256().digest_size
 TAIL = 8  # the footer's length and Parquet's own mark
@@ -40,7 +42,7 @@ def read_some(path: Path, schema: pa.Schema, names: Sequence[str]) -> pa.Table |
 
 
 def _opened(path: Path) -> pq.ParquetFile:
-    content = path.read_bytes()
+    content = files.read_bytes(path)
     if not is_whole(content):
         raise pa.ArrowInvalid("its content does not match its hash: it was changed or damaged")
     return pq.ParquetFile(pa.BufferReader(content))

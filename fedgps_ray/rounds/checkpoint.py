@@ -200,9 +200,10 @@ def _read(
         raise ValueError("the rows of finished rounds are missing or were changed")
     loaded: dict[str, dict[str, Tensor]] = {}
     for name, sha256 in manifest["files"].items():
-        if files.sha256(path.parent / name) != sha256:
+        file = path.parent / name
+        if not files.has_right_length(file) or files.sha256(file) != sha256:
             raise ValueError(f"{name} was changed or cut short")
-        there = load_file(path.parent / name)
+        there = load_file(file)
         loaded[name] = {key: tensor.to(device) for key, tensor in there.items()}
 
     def tensor(place: list[str]) -> Tensor:

@@ -17,7 +17,7 @@ from fedgps_ray.spec import TrialSpec
 def final_model(folder: Path, spec: TrialSpec, source: datasets.Source) -> nn.Module:
     """Return the last global model of a trial that has ended, ready to be used for testing."""
     path = folder / "model.safetensors"
-    if not path.exists():
+    if not path.is_file():
         raise UserError(f"{folder} has no model.safetensors: the trial has not ended yet")
     data = datasets.load(spec.dataset, source)
     outputs = spec.method.num_outputs(data.num_classes)

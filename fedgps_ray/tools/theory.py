@@ -109,7 +109,7 @@ def with_surrogate(spec: TrialSpec, source: Source) -> Setup:
 def read_model(folder: Path, worker: Worker) -> Params:
     """Return the final global model of a trial."""
     path = folder / "model.safetensors"
-    if not path.exists():
+    if not path.is_file():
         raise UserError(f"{folder} has no model.safetensors; finish it: fedgps-ray resume {folder}")
     tensors = load_file(path)
     empty = worker.network.buffers.new_empty(0)

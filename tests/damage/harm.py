@@ -1,6 +1,7 @@
 """What can happen to the files of a results folder: a damage is drawn from a seed."""
 
 import json
+import os
 import random
 import shutil
 
@@ -41,6 +42,17 @@ def empty(rng, path):
 def folder_instead(rng, path):
     path.unlink()
     path.mkdir()
+
+
+def pipe_instead(rng, path):
+    """Leave a pipe into which nobody ever writes."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+def endless(rng, path):
+    """Make a file longer than any disk, which takes no room: all but its beginning is a hole."""
+    os.truncate(path, 10**12)
 
 
 def swap(rng, path):
@@ -98,14 +110,12 @@ def deep(rng, path):
 
 HARMS = (
     *(truncate, flip, flip, flip, zeros, delete, empty, folder_instead),
-    *(swap, backup, wrong_type, wrong_type, other_version, deep),
+    *(pipe_instead, endless, swap, backup, wrong_type, wrong_type, other_version, deep),
 )
 
 
 def harm(folder, seed):
-    """Damage one file of a folder; return what was done to which."""
+    """Damage one file of a folder."""
     rng = random.Random(seed)
     path = rng.choice(files_of(folder))
-    kind = rng.choice(HARMS)
-    kind(rng, path)
-    return f"seed {seed}: {kind.__name__} {path.relative_to(folder)}"
+    rng.choice(HARMS)(rng, path)

@@ -229,29 +229,24 @@ def test_a_damaged_folder_is_told_or_read_the_same(
     assert [name for name, each in before.items() if each.told] == []
     counts, wrong = Counter(), []
     for seed in range(first, min(first + CHUNK, FIRST + CASES)):
-        damaged = shutil.copytree(pristine, tmp_path / f"damaged-{seed}" / "sweep")
-        what = harm(damaged, seed)
-        heard = {name: hear(ask, before[name], damaged, *tools) for name, ask in asked(seed)}
-        problems = [
-            f"{what}, then {name}: {verdict}"
+        heard = {name: hear(ask, before[name], pristine, seed, *tools) for name, ask in asked(seed)}
+        wrong += [
+            f"seed {seed}, {name}: {verdict}"
             for name, verdict in heard.items()
             if verdict not in GOOD
         ]
         counts.update(f"{name}: {verdict}" for name, verdict in heard.items() if verdict in GOOD)
         counts["folders " + ("told" if "told" in heard.values() else "unaffected")] += 1
-        wrong += problems
-        if not problems:
-            shutil.rmtree(damaged.parent)
     if COUNTS:
         with open(COUNTS, "a") as file:
             file.write(json.dumps({"first": first, "wrong": len(wrong), **counts}) + "\n")
     assert not wrong, "\n".join(wrong)
 
 
-def hear(ask, before, damaged, *tools):
-    """Return "told" or "unaffected", or what is wrong with an answer."""
+def hear(ask, before, pristine, seed, *tools):
+    """Return "told" or "unaffected", or what is wrong with an answer about a damaged folder."""
     try:
-        now = answer(ask, damaged, *tools)
+        now = answer(ask, pristine, *tools, seed=seed)
     except (Exception, typer.Exit):
         return traceback.format_exc()[-2000:]
     if now.told or now.said == before.said:
@@ -274,10 +269,12 @@ def asked(seed):
     return [(name, COMMANDS[name]) for name in names if name in chosen]
 
 
-def answer(ask, folder, tmp_path, capsys, monkeypatch):
-    """Ask about a copy: some commands change what they look at."""
-    copy = shutil.copytree(folder, tmp_path / "copy" / "sweep")
+def answer(ask, pristine, tmp_path, capsys, monkeypatch, seed=None):
+    """Ask about a copy, damaged by a seed: some commands change what they look at."""
+    copy = shutil.copytree(pristine, tmp_path / "copy" / "sweep")
     try:
+        if seed is not None:
+            harm(copy, seed)
         return ask(copy, capsys, monkeypatch)
     finally:
         shutil.rmtree(tmp_path / "copy")

@@ -8,6 +8,7 @@ import fedgps_ray
 from fedgps_ray.cli.declared import Run
 from fedgps_ray.cli.options import DATASETS, MODELS
 from fedgps_ray.loading import load, use_large_pages
+from fedgps_ray.results import files
 from fedgps_ray.results.schema import ENDED
 
 METHODS_FOLDER = Path(fedgps_ray.__file__).with_name("methods")
@@ -60,7 +61,7 @@ def _may_have_ended(options: Run) -> bool:
 
 def _looks_done(path: Path, options: Run) -> bool:
     try:
-        info = json.loads(path.read_text())
+        info = json.loads(files.read_bytes(path))
         spec = info["spec"]
         same = (spec["method"]["name"], spec["seed"]) == (Path(options.method).name, options.seed)
     except (OSError, ValueError, LookupError, TypeError):
