@@ -33,6 +33,7 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # an actor without a GPU share sees no GPU
     "RAY_DEDUP_LOGS": "0",
+    "RAY_worker_niceness": "0",  # as the command; with Ray's 15, any other job starves a training
 }
 Actor = ActorHandle[Any]
 Reference = ray.ObjectRef[Any]

@@ -161,6 +161,7 @@ def _surroundings():
         patch.setenv("RAY_TMPDIR", folder)  # a short path: the names of sockets have a limit
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
+        patch.setenv("RAY_worker_niceness", "0")
         yield
 
 
