@@ -210,10 +210,18 @@ def _maps(rounds: pd.DataFrame) -> list[list[tuple[str, float]] | None]:
 
 
 def lengths(done: pd.DataFrame, rounds: pd.DataFrame) -> pd.DataFrame:
-    """Return how far each variant of FedGPS and FedLESAM looked ahead, and what it reached."""
+    """Return how far each variant of FedGPS and FedLESAM looked ahead, and what it reached.
+
+    Trials of different lengths are compared over the rounds that all of them have.
+    """
     chosen = done[done["method"].isin(["fedgps", "fedgps_cf", "fedlesam"])].set_index("trial_id")
+    last = int(chosen["rounds"].min())
+    rounds = rounds[rounds["round"] <= last]
     weights, update = (metric(rounds, f"ahead_to_{name}") for name in ("weights", "update"))
-    chosen = chosen.assign(weights=weights, update=update)
+    tests = 100 * rounds.set_index("trial_id")["accuracy"]
+    end = tests[(rounds["round"] > last - LAST).to_numpy()].groupby("trial_id").mean()
+    best = tests.groupby("trial_id").max()
+    chosen = chosen.assign(weights=weights, update=update, score=end, best=best)
     means = chosen.groupby("variant")[["weights", "update", "score", "best"]].mean()
     means = means.sort_values(["weights", "score"], na_position="first")
     return pd.DataFrame(
@@ -221,8 +229,8 @@ def lengths(done: pd.DataFrame, rounds: pd.DataFrame) -> pd.DataFrame:
             "method": list(means.index),
             "step / weights (%)": [_number(100 * value, 2) for value in means["weights"]],
             "step / update (%)": [_number(100 * value) for value in means["update"]],
-            "last ten tests": [f"{value:.1f}" for value in means["score"]],
-            "best test": [f"{value:.1f}" for value in means["best"]],
+            f"rounds {max(1, last - LAST + 1)} to {last}": [_number(v) for v in means["score"]],
+            f"best of {last}": [_number(v) for v in means["best"]],
         }
     )
 

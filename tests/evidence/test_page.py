@@ -383,3 +383,16 @@ def test_the_published_results_are_small_and_whole():
     assert all(
         json.loads((trial / "trial.json").read_text())["execution"] == {} for trial in trials
     )
+
+
+def test_lengths_are_compared_over_the_rounds_that_all_have():
+    trials = [("a", "long", 20), ("b", "short", 12)]
+    done = pd.DataFrame(trials, columns=["trial_id", "variant", "rounds"]).assign(method="fedgps")
+    rows = [("a", number, number / 100, [("ahead_to_weights", 0.01)]) for number in range(1, 21)]
+    rows += [("b", number, 0.5, None) for number in range(1, 13)]
+    rounds = pd.DataFrame(rows, columns=["trial_id", "round", "accuracy", "metrics"])
+    found = compare.lengths(done, rounds).set_index("method")
+    # the mean of 3 to 12 is 7.5; what "a" reached later does not count
+    assert found["rounds 3 to 12"].to_dict() == {"short": "50.0", "long": "7.5"}
+    assert found["best of 12"].to_dict() == {"short": "50.0", "long": "12.0"}
+    assert found["step / weights (%)"].to_dict() == {"short": "-", "long": "1.00"}
