@@ -18,7 +18,7 @@ SWEEPS = {
     "depth": Sweep("CIFAR-10 small, `convnet`", "depth.toml", 78),
     "breadth": Sweep("digits, `cnn`", "breadth.toml", 330),
     "ablation": Sweep("seven switches of FedGPS", "ablation.toml", 32),
-    "cifar100": Sweep("CIFAR-100 small, `convnet`", "cifar100.toml", 8),
+    "cifar100": Sweep("CIFAR-100 small, `convnet`", "cifar100.toml", 12),
     "lengths": Sweep("how far ahead, how much noise", "lengths.toml", 6),
     "cnn": Sweep("CIFAR-10 small, `cnn`", "depth_cnn.toml", 8),
 }
