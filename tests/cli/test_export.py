@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,21 @@ def test_the_default_is_a_folder_beside_the_trials(tmp_path, monkeypatch):
     assert fedgps(monkeypatch, "export", tmp_path) == 0
     assert len(pd.read_csv(tmp_path / "export" / "rounds.csv")) == 1
     assert len(fedgps_ray.load(tmp_path)) == 1
+
+
+def test_no_link_in_a_stranger_s_folder_is_followed(tmp_path, monkeypatch, capsys):
+    elsewhere, folder = tmp_path / "elsewhere", shutil.copytree(RESULTS, tmp_path / "runs")
+    elsewhere.mkdir()
+    (elsewhere / "own.csv").write_text("precious")
+    (folder / "export").symlink_to(elsewhere)
+    assert fedgps(monkeypatch, "export", folder) == 2
+    assert "is a symbolic link" in capsys.readouterr().err
+    (folder / "export").unlink()
+    (folder / "export").mkdir()
+    (folder / "export" / "rounds.csv").symlink_to(elsewhere / "own.csv")
+    assert fedgps(monkeypatch, "export", folder) == 0
+    assert [path.read_text() for path in elsewhere.iterdir()] == ["precious"]
+    assert (folder / "export" / "rounds.csv").stat().st_size > 100
 
 
 @pytest.mark.parametrize(

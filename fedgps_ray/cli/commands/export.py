@@ -10,6 +10,7 @@ from fedgps_ray.analysis import load
 from fedgps_ray.cli.app import out, say, writing
 from fedgps_ray.cli.declared import TABLES, Export
 from fedgps_ray.errors import UserError
+from fedgps_ray.results import files
 from fedgps_ray.results.export import write_table
 from fedgps_ray.results.folders import has_results, no_results
 
@@ -41,7 +42,10 @@ def export(options: Export) -> None:
 
 
 def _targets(options: Export) -> dict[str, Path]:
-    target = options.target or options.folder / "export"
+    target = options.target
+    if target is None:
+        target = options.folder / "export"
+        files.refuse_link(target)  # the folder may be a stranger's
     if target.suffix not in FILES:
         ending = ".parquet" if options.parquet else ".csv"
         return {table: target / f"{table}{ending}" for table in TABLES}
