@@ -7,6 +7,7 @@ can draw are in discussion.md, which the page includes.
 """
 
 import argparse
+import itertools
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -196,11 +197,16 @@ def over_time(known: Study) -> Iterator[str]:
 
 
 def _filled(discussion: str, known: Study) -> str:
-    """Put the differences in for their names in braces: no number is written by hand."""
-    for question in ELSEWHERE:
-        found = compare.against(known.of("depth"), question.first, question.second)
-        text = "not measured yet" if found is None else compare.difference_text(found)
-        discussion = discussion.replace(f"{{{question.claim}}}", text)
+    """Put the differences in for their names in braces: no number is written by hand.
+
+    A name is that of a sweep and of a difference, as in {breadth: path of 0.5}.
+    """
+    for sweep, question in itertools.product(PLACES, ELSEWHERE):
+        name = f"{{{sweep}: {question.claim}}}"
+        if name in discussion:
+            found = compare.against(known.of(sweep), question.first, question.second)
+            text = "not measured yet" if found is None else compare.difference_text(found)
+            discussion = discussion.replace(name, text)
     return discussion
 
 
