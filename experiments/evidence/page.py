@@ -60,6 +60,7 @@ ABOUT = {
     "drift": "update diversity by round",
     "clients": "worst, 10th-percentile and median client at the end",
 }
+UNKNOWN = "not measured yet"
 MARGIN = 2.0  # points by which another learning rate must be better
 TEXTS = {
     "intro": (
@@ -199,15 +200,32 @@ def over_time(known: Study) -> Iterator[str]:
 def _filled(discussion: str, known: Study) -> str:
     """Put the differences in for their names in braces: no number is written by hand.
 
-    A name is that of a sweep and of a difference, as in {breadth: path of 0.5}.
+    A name is that of a sweep and of a difference, as in {breadth: path of 0.5}, or that of a switch
+    of the ablation, as in {ablation: w_align}.
     """
+    measured_effects = _effects(known)
+    for switch in SWITCHES:
+        text = measured_effects.get(switch, UNKNOWN)
+        discussion = discussion.replace(f"{{ablation: {switch}}}", text)
     for sweep, question in itertools.product(PLACES, ELSEWHERE):
         name = f"{{{sweep}: {question.claim}}}"
         if name in discussion:
             found = compare.against(known.of(sweep), question.first, question.second)
-            text = "not measured yet" if found is None else compare.difference_text(found)
+            text = UNKNOWN if found is None else compare.difference_text(found)
             discussion = discussion.replace(name, text)
     return discussion
+
+
+def _effects(known: Study) -> dict[str, str]:
+    """Return the effect of each switch in words, or none if they cannot be told apart yet."""
+    try:
+        rows = effects(known.of("ablation")).to_dict("records")
+    except UserError:
+        return {}
+    return {
+        str(row["switch"]): f"{row['effect']:+.1f} ({row['low']:+.1f} to {row['high']:+.1f})"
+        for row in rows
+    }
 
 
 def places(known: Study) -> Iterator[str]:
