@@ -103,7 +103,7 @@ TEXTS = {
     "lengths": (
         "One draw (scenario 1, seed 0), so a description only. The step is how far ahead the"
         " gradient is taken, as a share of the norm of the weights and of the client's update of"
-        " the round; means over all rounds."
+        " the round; means over the rounds that all trials have."
     ),
     "rates": (
         "Mean of the last ten tests (learning rate) on a draw that no other sweep uses, 40 rounds."
