@@ -389,7 +389,7 @@ def _file_problem(path: Path, digest: object, full: bool) -> str | None:
     try:
         is_large = path.stat().st_size > QUICK_BYTES
         if is_large and not files.has_right_length(path):
-            return f"{path} is damaged (it has not the length that it says)"
+            return f"{path} is damaged (it was cut short or extended)"
         if (is_large and not full) or files.sha256(path) == digest:
             return None
     except OSError as problem:
