@@ -10,6 +10,8 @@ from fedgps_ray.cli.app import app, command, new, paper
 from fedgps_ray.cli.options import (
     MODELS,
     OWN,
+    WHERE,
+    Address,
     Clients,
     DataDir,
     Dataset,
@@ -436,4 +438,19 @@ class Chaos:
 
     kills: Annotated[int, typer.Option(min=1, help="How many processes to kill or stop.")] = 30
     seed: Annotated[int, typer.Option(min=0, help="Which processes, and when.")] = 0
+    address: Address = None
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="With --address: a folder for the sweeps that all nodes see.",
+            rich_help_panel=WHERE,
+        ),
+    ] = None
     as_json: Json = False
+
+    def __post_init__(self) -> None:
+        if (self.address is None) != (self.folder is None):
+            raise UserError(
+                "--address (or FEDGPS_RAY_ADDRESS) and --out go together: all nodes write there"
+            )

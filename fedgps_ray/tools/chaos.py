@@ -1,12 +1,9 @@
 """Kills and stops random processes of a small sweep, and checks that no number changes.
 
-Only processes of the sweeps started here are touched: their drivers, and what writes into the
-folder that was made for their Ray sessions.
+Only processes of the sweeps started here are touched: their drivers, and what these have started.
 """
 
-import contextlib
 import json
-import os
 import random
 import shutil
 import signal
@@ -19,23 +16,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from fedgps_ray.cluster import session
 from fedgps_ray.cluster.policy import POLICY
-from fedgps_ray.cluster.reaper import kill_all, processes_of
+from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import load
 from fedgps_ray.identity import Table
 from fedgps_ray.results.read import read_trial, trial_folders
 from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.spec import ExecutionSpec
+from fedgps_ray.tools.targets import Joined, OwnRay, Process, Targets, by_kind
 
 PROGRAM = [sys.executable, "-c", "from fedgps_ray.cli import main; main()"]
-KINDS = {  # by what the command line of a process says
-    "client": "ray::ClientActor",
-    "server": "ray::ServerActor",
-    "trial": "ray::ResourceTrainable",
-    "library": "ray::Library",
-    "raylet": "/raylet/raylet ",
-    "GCS": "/gcs/gcs_server ",
-}
 EXPERIMENT = """
 name = "chaos"
 [base]
@@ -60,6 +51,7 @@ POLL_SECONDS = 0.25
 GONE_SECONDS = 10.0  # processes of a dead driver that stay longer are left over
 ALONE_SECONDS = 40.0  # ... on a busy machine too: after a minute Ray's end by themselves
 END_SECONDS = 300.0  # a sweep that does not end within that after the last blow hangs
+IDLE_WAVES = 3  # so many sweeps in a row in which there was nothing to kill are enough
 
 
 @dataclass
@@ -68,9 +60,9 @@ class Blow:
 
     kind: str
     way: str
-    pid: int
+    process: Process
     at: float
-    others: frozenset[int]  # processes of the same kind at that time
+    others: frozenset[Process]  # processes of the same kind at that time
     seconds: float | None = None
     is_open: bool = True  # not noticed yet
 
@@ -79,6 +71,7 @@ class Verdict(NamedTuple):
     """What came of it all."""
 
     blows: list[Blow]
+    kills: int  # how many blows there were to be
     trials: int
     same: int
     failed: list[str]
@@ -91,8 +84,9 @@ class Verdict(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether every trial ended with the same weights and nothing was left behind."""
-        return self.same == self.trials and not self.left_over and not self.hung
+        """Whether every trial ended with the same weights, and nothing hung or was left behind."""
+        enough = len(self.blows) >= self.kills
+        return enough and self.same == self.trials and not self.left_over and not self.hung
 
 
 @dataclass
@@ -100,6 +94,7 @@ class Chaos:
     """The state of one attack."""
 
     folder: Path
+    targets: Targets
     kills: int
     rng: random.Random
     notify: Callable[[str], None]
@@ -108,11 +103,6 @@ class Chaos:
     left_over: list[str] = field(default_factory=list)
     hung: list[str] = field(default_factory=list)
     quiet_since: float = 0.0  # when a wave began, or the last blow
-
-    @property
-    def sessions(self) -> Path:
-        """Where the sweeps' Ray sessions are."""
-        return self.folder / "s"
 
     def wave(self, number: int) -> tuple[dict[str, str], dict[str, str]]:
         """Run a sweep under attack to its end; return hashes of it and of an undisturbed run."""
@@ -142,8 +132,8 @@ class Chaos:
         self.starts += 1
         with (self.folder / "log.txt").open("a") as log:
             driver = subprocess.Popen(
-                [*PROGRAM, *command],
-                env={**os.environ, "RAY_TMPDIR": str(self.sessions)},
+                [*PROGRAM, *command, *self.targets.options],
+                env=self.targets.environment,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -153,7 +143,7 @@ class Chaos:
         finally:
             driver.kill()
             driver.wait()
-            self._bury()
+            self._bury(driver.pid)
             self._look({})
 
     def _attack(self, driver: "subprocess.Popen[bytes]") -> None:
@@ -169,14 +159,9 @@ class Chaos:
         """Return when to strike next: so that trials get somewhere in between, also when busy."""
         return self.rng.uniform(*PAUSE_SECONDS) * min(POLICY.pace().slowness, MOST_PATIENT)
 
-    def _alive(self, driver: int) -> dict[str, set[int]]:
+    def _alive(self, driver: int) -> dict[str, set[Process]]:
         """Return the processes that may be attacked, by kind."""
-        alive: dict[str, set[int]] = {"driver": {driver}}
-        for pid, command in processes_of(self.sessions).items():
-            for kind, words in KINDS.items():
-                if words in f"{command} ":
-                    alive.setdefault(kind, set()).add(pid)
-        return alive
+        return {"driver": {Process(driver)}, **by_kind(self.targets.find(driver))}
 
     def _strike(self, driver: int) -> None:
         """Kill or stop one process, but none before the first trial is running."""
@@ -184,15 +169,14 @@ class Chaos:
         if "trial" not in alive:
             return
         kind = self.rng.choice(sorted(alive))
-        pid = self.rng.choice(sorted(alive[kind]))
+        process = self.rng.choice(sorted(alive[kind]))
         way = "stopped" if self.rng.random() < STOP_SHARE else "killed"
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGSTOP if way == "stopped" else signal.SIGKILL)
-            self.notify(f"{len(self.blows) + 1} of {self.kills}: {way} {kind} {pid}")
+        if self.targets.send(process, signal.SIGSTOP if way == "stopped" else signal.SIGKILL):
+            self.notify(f"{len(self.blows) + 1} of {self.kills}: {way} {kind} {process.pid}")
             self.quiet_since = time.monotonic()
-            self.blows.append(Blow(kind, way, pid, self.quiet_since, frozenset(alive[kind])))
+            self.blows.append(Blow(kind, way, process, self.quiet_since, frozenset(alive[kind])))
 
-    def _look(self, alive: Mapping[str, set[int]]) -> None:
+    def _look(self, alive: Mapping[str, set[Process]]) -> None:
         """Note which blows were noticed: the process is gone and replaced.
 
         For a driver: all its processes are gone. What was not replaced by the time it ended is
@@ -202,44 +186,65 @@ class Chaos:
         for blow in (blow for blow in self.blows if blow.is_open):
             noticed = _is_noticed(blow, alive, now)
             if noticed and blow.kind == "driver" and alive:
-                os.kill(blow.pid, signal.SIGCONT)
+                self.targets.send(blow.process, signal.SIGCONT)
             blow.is_open = bool(alive) and not noticed
             blow.seconds = now - blow.at if noticed else None
 
-    def _bury(self) -> None:
+    def _bury(self, driver: int) -> None:
         """Wait for the processes of a dead driver; report what is left."""
         deadline = time.monotonic() + min(GONE_SECONDS * POLICY.pace().slowness, ALONE_SECONDS)
-        while (left := processes_of(self.sessions)) and time.monotonic() < deadline:
+        while (left := self.targets.find(driver)) and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
-        self.left_over += [f"{pid} {command[:60]}" for pid, command in left.items()]
-        kill_all(self.sessions)
+        self.left_over += [f"{process.pid} {command[:60]}" for process, command in left.items()]
+        self.targets.clear(driver)
 
 
-def _is_noticed(blow: Blow, alive: Mapping[str, set[int]], now: float) -> bool:
+def _is_noticed(blow: Blow, alive: Mapping[str, set[Process]], now: float) -> bool:
     """Say whether a process is gone and replaced; a driver is gone with all that it started."""
     if blow.kind == "driver":
         return not alive or (blow.way == "stopped" and now - blow.at > STOPPED_SECONDS)
     same = alive.get(blow.kind, set())
-    return blow.pid not in same and bool(same - blow.others)
+    return blow.process not in same and bool(same - blow.others)
 
 
 def chaos(kills: int, seed: int, notify: Callable[[str], None]) -> Verdict:
-    """Attack sweeps until there were enough blows, and compare all hashes."""
-    began = time.monotonic()
+    """Attack sweeps that start a Ray of their own, until there were enough blows."""
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
-    state = Chaos(folder, kills, random.Random(seed), notify)
+    return _waves(Chaos(folder, OwnRay(folder / "s"), kills, random.Random(seed), notify))
+
+
+def chaos_on_cluster(
+    address: str, out: Path, kills: int, seed: int, notify: Callable[[str], None]
+) -> Verdict:
+    """Attack sweeps on a cluster, whose nodes all see the folder for the results."""
+    out.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="chaos-", dir=out.resolve()))
+    with session.connected(address):
+        return _waves(Chaos(folder, Joined(address), kills, random.Random(seed), notify))
+
+
+def _waves(state: Chaos) -> Verdict:
+    """Run sweep after sweep until there were enough blows, and compare all hashes."""
+    began = time.monotonic()
     expected: dict[str, str] = {}
     ends: dict[str, str] = {}
-    number = 0
-    while len(state.blows) < kills and not state.hung:
+    number = idle = 0
+    while len(state.blows) < state.kills and not state.hung and idle < IDLE_WAVES:
+        before = len(state.blows)
         for known, more in zip((expected, ends), state.wave(number), strict=True):
             known |= more
         number += 1
+        idle = idle + 1 if len(state.blows) == before else 0
+    if not state.blows:
+        raise UserError(
+            f"nothing was killed: {IDLE_WAVES} sweeps ended and none of their processes was found;"
+            f" what they said: {state.folder / 'log.txt'}"
+        )
     verdict = _verdict(state, expected, ends, time.monotonic() - began)
     if verdict.holds:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(state.folder, ignore_errors=True)
     else:
-        notify(f"what the sweeps said: {folder / 'log.txt'}")
+        state.notify(f"what the sweeps said: {state.folder / 'log.txt'}")
     return verdict
 
 
@@ -251,6 +256,7 @@ def _verdict(
     missing = [key for key, end in wrong.items() if end in ("missing", "running", "interrupted")]
     return Verdict(
         blows=state.blows,
+        kills=state.kills,
         trials=len(expected),
         same=len(expected) - len(wrong),
         failed=failed,

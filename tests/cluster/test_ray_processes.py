@@ -19,7 +19,7 @@ import pytest
 
 from fedgps_ray.analysis.report.again import command as exact_command
 from fedgps_ray.results.read import read_trial
-from fedgps_ray.tools.chaos import KINDS
+from fedgps_ray.tools.targets import KINDS
 from tests.processes import patient
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]

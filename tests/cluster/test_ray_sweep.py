@@ -14,7 +14,7 @@ from fedgps_ray.sweep.launch import Stopping
 from fedgps_ray.sweep.ledger import Ledger
 from fedgps_ray.sweep.observe import Observer, standing
 from fedgps_ray.sweep.tracker import Tracker
-from fedgps_ray.tools.chaos import KINDS
+from fedgps_ray.tools.targets import KINDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 

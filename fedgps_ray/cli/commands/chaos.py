@@ -14,7 +14,12 @@ from fedgps_ray.tools import chaos as tool
 
 def chaos(options: Chaos) -> None:
     """Kill and stop processes of small sweeps; exit 1 unless every trial ends as undisturbed."""
-    verdict = tool.chaos(options.kills, options.seed, say)
+    if options.address is None:
+        verdict = tool.chaos(options.kills, options.seed, say)
+    else:
+        assert options.folder is not None  # checked with the options
+        kills, seed = options.kills, options.seed
+        verdict = tool.chaos_on_cluster(options.address, options.folder, kills, seed, say)
     if options.as_json:
         blows = [{"kind": b.kind, "way": b.way, "seconds": b.seconds} for b in verdict.blows]
         print(json.dumps({**verdict._asdict(), "blows": blows, "holds": verdict.holds}))
@@ -40,9 +45,9 @@ def _table(blows: list[tool.Blow]) -> Table:
 
 def _words(verdict: tool.Verdict) -> str:
     lines = [
-        f"{len(verdict.blows)} kills and stops in {verdict.seconds:.0f} s, the driver started"
-        f" {verdict.starts} times: {verdict.same} of {verdict.trials} trials have the weights of an"
-        " undisturbed run"
+        f"{len(verdict.blows)} of {verdict.kills} kills and stops in {verdict.seconds:.0f} s, the"
+        f" driver started {verdict.starts} times: {verdict.same} of {verdict.trials} trials have"
+        " the weights of an undisturbed run"
     ]
     for name in ("failed", "different", "missing", "hung", "left_over"):
         if listed := getattr(verdict, name):
