@@ -6,9 +6,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedgps_ray.cli.app import err, say
+from fedgps_ray.errors import UserError
 from fedgps_ray.loading import load
+
+if TYPE_CHECKING:
+    from fedgps_ray.cluster.session import Loss
 
 LOST = 3  # exit code: what was done is kept, and the same command continues
 STARTS = "FEDGPS_RAY_STARTS"  # how often this program was started by itself
@@ -20,14 +25,20 @@ def survive(folder: Path, address: str | None) -> None:
     """Go on after the loss of Ray: with a new one, or on a joined cluster by the user's hand."""
     there = "" if address is None else f" --address {shlex.quote(address)}"
     again = f"fedgps-ray resume {shlex.quote(str(folder))}{there}"
-    load("fedgps_ray.cluster.session:answer_losses")(
-        lambda loss: _answer(loss.what, loss.is_own, again)
-    )
+    load("fedgps_ray.cluster.session:answer_losses")(lambda loss: _answer(loss, folder, again))
 
 
-def _answer(what: str, is_own: bool, again: str) -> None:
+def expect_deaths() -> None:
+    """Note that the user has stopped the command: that Ray ends is meant."""
+    load("fedgps_ray.cluster.session:expect_deaths")()
+
+
+def _answer(loss: "Loss", folder: Path, again: str) -> None:
     err.show_cursor(True)
-    if not is_own:
+    what = loss.what
+    if loss.is_ending:  # whoever stopped the command may have stopped Ray too
+        leave(f"interrupted; to continue: {again}", 130)
+    if not loss.is_own:
         leave(f"{what}; once the cluster is back, continue with: {again}")
     starts = int(ENVIRONMENT.get(STARTS, "0"))
     seconds = time.monotonic() - BEGAN
@@ -36,20 +47,32 @@ def _answer(what: str, is_own: bool, again: str) -> None:
         leave(f"{what}, for the {starts + 1}th time in a row; to continue: {again}")
     say(f"{what}; starting Ray again and going on with what is missing")
     number = 1 if seconds > policy.calm_seconds else starts + 1
-    _replace_this_process({**ENVIRONMENT, STARTS: str(number)})
+    _replace_this_process({**ENVIRONMENT, STARTS: str(number)}, _has_ended(folder))
 
 
-def leave(text: str, exit_now: Callable[[int], None] = os._exit) -> None:
+def leave(text: str, code: int = LOST, exit_now: Callable[[int], None] = os._exit) -> None:
     """Say something and end; no thread of Ray's can delay it."""
     say(text)
     sys.stdout.flush()
     sys.stderr.flush()
-    exit_now(LOST)
+    exit_now(code)
 
 
-def _replace_this_process(environment: dict[str, str]) -> None:
-    """Run the same command in this process: whatever state Ray's threads are in, they are gone."""
+def _has_ended(folder: Path) -> bool:
+    """Say whether a trial's folder has a result: what was to discard it has not begun."""
+    try:
+        info = load("fedgps_ray.results.read:read_trial")(folder)
+        return info["status"] in load("fedgps_ray.results.schema:ENDED")
+    except UserError:  # of a sweep, or not begun
+        return False
+
+
+def _replace_this_process(environment: dict[str, str], discards: bool) -> None:
+    """Run the same command in this process: whatever state Ray's threads are in, they are gone.
+
+    discards: the command is still to throw away what is there.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
-    words = [word for word in sys.orig_argv[1:] if word not in DISCARDING]
+    words = [word for word in sys.orig_argv[1:] if discards or word not in DISCARDING]
     os.execve(sys.executable, [sys.executable, *words], environment)

@@ -8,6 +8,7 @@ from typing import Any
 
 import ray
 import torch
+from ray.exceptions import RayError
 
 from fedgps_ray.cluster.losses import is_loss
 from fedgps_ray.cluster.parcels import (
@@ -107,8 +108,8 @@ class _Call:
         except UserError:  # says by itself what is wrong, and where
             raise
         except Exception as problem:  # whatever a method raises has to name its client
-            if is_loss(problem):
-                raise
+            if isinstance(problem, RayError) and is_loss(problem):
+                raise  # a broken connection of the operating system is the method's own here
             raise ClientFailed(
                 f"{_named(job)}: {problem}\n{traceback.format_exc()}".strip()
             ) from None

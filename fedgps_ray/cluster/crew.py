@@ -21,7 +21,7 @@ from fedgps_ray.cluster.losses import LOST, is_loss
 from fedgps_ray.cluster.policy import POLICY, RetryPolicy
 from fedgps_ray.cluster.session import Actor, Reference
 from fedgps_ray.errors import ClientFailed, Lost, Stopped, UserError
-from fedgps_ray.events import Event, Status
+from fedgps_ray.events import Event, Started, Status
 from fedgps_ray.identity import Table
 from fedgps_ray.references import Bundle
 
@@ -107,6 +107,11 @@ class Crew:
         facts: list[dict[str, Any]] = ray.get(self.take_server().control.remote("facts"))
         return facts
 
+    def restart_clients(self) -> None:
+        """Let no client go on with what a lost server wanted: the next one would wait for it."""
+        for client in self.clients:
+            ray.kill(client, no_restart=False)
+
     def drop_server(self) -> None:
         """End the server; the next trial gets another."""
         if self.server is not None:
@@ -136,9 +141,10 @@ def start(execution: "ExecutionSpec", clients: int, per_round: int) -> Iterator[
     server_room = placement_group([{"memory": session.SERVER_BYTES}])
     group = placement_group([client_share(execution)] * number, strategy="PACK")
     try:
-        if not all(room.wait(timeout_seconds=POLICY.room_seconds) for room in (server_room, group)):
+        seconds = POLICY.room_seconds * POLICY.pace().slowness
+        if not all(room.wait(timeout_seconds=seconds) for room in (server_room, group)):
             raise UserError(
-                f"no room for {number} actors within {POLICY.room_seconds:g} s: the cluster is"
+                f"no room for {number} actors within {seconds:.0f} s: the cluster is"
                 " busy, or too small; use fewer with --actors, or wait"
             )
         places = [bundle(group, i) for i in range(number)]
@@ -173,27 +179,49 @@ def follow(crew: Crew, settings: TrialSettings, library: Actor | None = None) ->
 
     The last server stays for the next trial. A library is an actor that has data sets to share.
     """
-    losses = 0
+    attempts = Attempts(settings)
     while True:
         server = crew.take_server()
         try:
-            for event in _events(server, settings, crew.clients, library):
-                losses = 0 if isinstance(event, dict) else losses
+            for event in _events(server, attempts.settings, crew.clients, library):
+                attempts.note(event)
                 yield event
             return
         except Exception as problem:  # any kind: no server may stay behind
             crew.drop_server()
-            if isinstance(problem, Lost) or not is_loss(problem):
-                raise
-            losses, settings = losses + 1, settings._replace(start_over=False)
-            another = settings.policy.after_server_loss(losses)
-            if not another.again:
-                raise Lost(f"the server was lost {losses} times in a row: {problem}") from problem
-            time.sleep(another.pause)  # a shortage may pass
-        except BaseException:  # KeyboardInterrupt or GeneratorExit
+            time.sleep(attempts.pause_after(problem))  # a shortage may pass
+            crew.restart_clients()
+        except BaseException as stop:  # KeyboardInterrupt or GeneratorExit
+            if isinstance(stop, KeyboardInterrupt):
+                session.expect_deaths()
             _stop(server, settings.policy)
             crew.drop_server()
             raise
+
+
+class Attempts:
+    """What the servers of a trial have reached, one after the other."""
+
+    def __init__(self, settings: TrialSettings) -> None:
+        self.settings = settings
+        self.losses = self.furthest = 0
+
+    def note(self, event: Event) -> None:
+        """Take in what a server tells; rounds that are done again are no progress."""
+        if isinstance(event, Started):  # from here on there is nothing old to discard
+            self.settings = self.settings._replace(start_over=False)
+        elif isinstance(event, dict) and event["round"] > self.furthest:
+            self.losses, self.furthest = 0, event["round"]
+
+    def pause_after(self, problem: Exception) -> float:
+        """Return how long to wait before the next server; raise what no other one would mend."""
+        if isinstance(problem, Lost) or not is_loss(problem):
+            raise problem
+        self.losses += 1
+        another = self.settings.policy.after_server_loss(self.losses)
+        if not another.again:
+            raise Lost(f"the server was lost {self.losses} times in a row: {problem}") from problem
+        return another.pause
 
 
 def _events(
@@ -219,6 +247,7 @@ def _events(
             continue
         try:
             yield from ray.get(next(rows))
+            silence.hear()
         except StopIteration:
             return
         except RayTaskError as failure:
@@ -241,10 +270,14 @@ class Silence:
         self.policy, self.pace = policy, policy.pace()
         self.since, self.has_answered = time.monotonic(), False
 
+    def hear(self) -> None:
+        """Note that the server has told something."""
+        self.since, self.has_answered = time.monotonic(), True
+
     def note(self, status: Status | None) -> Status:
         """Take in an answer, or that there was none; raise an error if there was none for long."""
         if status is not None:
-            self.since, self.has_answered = time.monotonic(), True
+            self.hear()
             return status
         seconds = time.monotonic() - self.since
         if seconds > self.policy.allowed_silence(self.has_answered) * self.pace.slowness:
@@ -281,12 +314,20 @@ def asking(actor: Actor, asked: Reference, policy: RetryPolicy = POLICY) -> Iter
 
 def _stop(server: Actor, policy: RetryPolicy) -> None:
     """Give a server the time to write its checkpoint."""
-    server.control.remote("stop")
-    deadline = time.monotonic() + policy.stop_seconds
-    while time.monotonic() < deadline:
-        try:
-            if ray.get(server.control.remote("is_idle"), timeout=policy.status_seconds):
-                return
-        except (GetTimeoutError, *LOST):
-            return
-        time.sleep(0.1)
+    deadline = time.monotonic() + policy.stop_seconds * policy.pace().slowness
+    try:
+        server.control.remote("stop")
+        while not _is_idle(server, policy) and time.monotonic() < deadline:
+            time.sleep(0.1)
+    except Exception as problem:  # of many kinds where Ray is gone
+        if not is_loss(problem):
+            raise
+
+
+def _is_idle(server: Actor, policy: RetryPolicy) -> bool:
+    """Say whether a server's trial has ended; one that is too busy to answer has not."""
+    asked: Reference = server.control.remote("is_idle")
+    try:
+        return bool(ray.get(asked, timeout=policy.status_seconds))
+    except GetTimeoutError:
+        return False

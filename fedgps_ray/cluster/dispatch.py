@@ -19,6 +19,11 @@ from fedgps_ray.rounds.setup import Setup
 DEATH = (RayActorError, OutOfMemoryError)
 
 
+def all_alive(nodes: set[str]) -> bool:
+    """Say whether Ray still has these nodes; what died with its node is not to blame for it."""
+    return nodes <= {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+
+
 class Shared(NamedTuple):
     """A trial's setup in the object store, its data set apart: trials may share that."""
 
@@ -57,6 +62,7 @@ class Unit:
     own_actor: int | None = None
     apart: bool = False  # what a client keeps is returned apart from its reply
     deaths: int = 0
+    died_on: set[str] = field(default_factory=set)  # nodes, and "" for want of memory
     result: Any = None
     is_done: bool = False
 
@@ -220,8 +226,9 @@ class Dispatcher:
         self.restarts += 1
         for unit in calls[0]:  # the later calls had not begun: what is in them is not to blame
             unit.deaths += 1
+            unit.died_on.add("" if isinstance(death, OutOfMemoryError) else seat.facts["node"])
             if not self.policy.after_death(unit.deaths).again:
-                raise ClientFailed(
+                raise (ClientFailed if all_alive(unit.died_on) else Lost)(
                     f"{unit.name}: its actor died {unit.deaths} times while working on it ({death})"
                 )
         self.waiting += [(time.monotonic(), unit) for units in calls for unit in units]

@@ -60,14 +60,33 @@ def kill_all(folder: str | Path, seconds: float = END_SECONDS) -> None:
         time.sleep(0.2)
 
 
-class Reaper:
-    """A process that ends a Ray session when this process ends."""
+def sessions_of(base: str | Path, driver: int) -> list[Path]:
+    """Return the folders of the Ray sessions that a process has started."""
+    return sorted(Path(base).glob(f"session_*_{driver}"))
 
-    def __init__(self, folder: str, seconds: float) -> None:
-        program = [sys.executable, "-S", "-E", __file__, folder, str(seconds)]
+
+class Reaper:
+    """A process that ends a Ray session when this process ends.
+
+    It is there before the session, so that a driver which dies while Ray starts leaves nothing;
+    once it is told the session's folder it looks at no other: a later one has a reaper too.
+    """
+
+    def __init__(self, base: str | Path, seconds: float) -> None:
+        program = [sys.executable, "-S", "-E", __file__, str(base), str(os.getpid()), str(seconds)]
         self.process = subprocess.Popen(
-            program, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            program,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
+
+    def tell(self, folder: str) -> None:
+        """Say which session it is."""
+        if self.process.stdin is not None:
+            self.process.stdin.write(f"{folder}\n")
+            self.process.stdin.flush()
 
     def dismiss(self) -> None:
         """Let it end what is left now; only a thread waits for it, so that no zombie stays."""
@@ -75,14 +94,21 @@ class Reaper:
             self.process.stdin.close()
         threading.Thread(target=self.process.wait, daemon=True).start()
 
+    def call_off(self) -> None:
+        """Let it end nothing."""
+        self.process.kill()
+        self.dismiss()
+
 
 def main() -> None:
     """Wait for the driver's end, then end the session."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # they are for the driver
-    sys.stdin.read()
-    time.sleep(float(sys.argv[2]))  # most processes end by themselves
-    kill_all(sys.argv[1])
+    base, driver, seconds = sys.argv[1:]
+    folders = sys.stdin.read().splitlines() or sessions_of(base, int(driver))
+    time.sleep(float(seconds))  # most processes end by themselves
+    for folder in folders:
+        kill_all(folder)
 
 
 if __name__ == "__main__":

@@ -2,14 +2,13 @@
 
 import _thread
 import contextlib
-import itertools
 import logging
 import math
 import os
 import signal
 import socket
-import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -20,9 +19,10 @@ from ray._private.state import available_resources_per_node
 from ray.actor import ActorHandle
 
 from fedgps_ray.cluster.policy import POLICY
-from fedgps_ray.cluster.reaper import Reaper, kill_all
+from fedgps_ray.cluster.reaper import Reaper
+from fedgps_ray.cluster.starting import kill_sessions, session_folder, start_local
 from fedgps_ray.cluster.watch import watch
-from fedgps_ray.errors import Lost, UserError
+from fedgps_ray.errors import UserError
 from fedgps_ray.identity import Table
 
 if TYPE_CHECKING:  # Ray starts while the importing of PyTorch is still going on
@@ -54,6 +54,7 @@ class Loss(NamedTuple):
 
     what: str
     is_own: bool
+    is_ending: bool = False  # the user has stopped the run, perhaps all of its processes
 
 
 def answer_losses(answer: Callable[[Loss], None]) -> None:
@@ -64,15 +65,19 @@ def answer_losses(answer: Callable[[Loss], None]) -> None:
 def _lost(loss: Loss) -> None:
     """End what is left of an own Ray, then let the program decide; by default it is interrupted."""
     if loss.is_own:
-        kill_all(session_folder())
-    answer = _ANSWERS[-1] if _ANSWERS else lambda loss: _thread.interrupt_main()
+        kill_sessions()
+    if _ENDING.is_set():
+        loss = loss._replace(is_ending=True)
+    answer = _chosen() or (lambda loss: _thread.interrupt_main())
     answer(loss)
 
 
-def session_folder() -> str:
-    """Return where the Ray of this process writes its logs."""
-    node: Any = ray._private.worker._global_node
-    return str(node.get_session_dir_path())
+def _chosen() -> Callable[[Loss], None] | None:
+    """Return the program's answer; one that has started Ray early may not have chosen it yet."""
+    deadline = time.monotonic() + POLICY.start_seconds
+    while _EARLY and not _ANSWERS and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return _ANSWERS[-1] if _ANSWERS else None
 
 
 def start_early(address: str | None) -> None:
@@ -127,8 +132,7 @@ def start(address: str | None) -> None:
     ray._private.worker.print_to_stdstream = _print_to_stderr
     if address is None:
         _guard_token()
-        _start_local(quiet)
-        _REAPERS.append(Reaper(session_folder(), POLICY.left_over_seconds))
+        _REAPERS.append(start_local(quiet, lambda what: _lost(Loss(what, is_own=True))))
         _guard_token()
         _guard_session()
         return
@@ -144,32 +148,6 @@ def start(address: str | None) -> None:
             "Is its token in RAY_AUTH_TOKEN or ~/.ray/auth_token here, and was RAY_AUTH_MODE=token"
             " set before Ray was imported? A cluster without a token needs RAY_AUTH_MODE=disabled"
         ) from problem
-
-
-def _start_local(quiet: Table) -> None:
-    """Start Ray on this machine; again where a busy machine takes longer than Ray's own limit."""
-    for starts in itertools.count(1):
-        try:
-            # "local": without it Ray would join any cluster that happens to run on this machine
-            ray.init("local", include_dashboard=False, num_cpus=os.cpu_count(), **quiet)
-        except Exception as problem:  # Ray raises many types here, this one as a bare Exception
-            _end_unborn()
-            reason = f"Ray could not be started: {str(problem).splitlines()[0]}"
-            if "timed out" not in str(problem).lower():
-                raise UserError(reason) from problem
-            if not POLICY.after_slow_start(starts).again:
-                raise Lost(f"{reason} ({starts} times in a row)") from problem
-        else:
-            return
-
-
-def _end_unborn() -> None:
-    """End what a Ray has left that did not come up: its folder is named after this process."""
-    with contextlib.suppress(Exception):  # whatever it says, there is nothing to shut down
-        ray.shutdown()
-    base = Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir())) / "ray"
-    for folder in base.glob(f"session_*_{os.getpid()}"):
-        kill_all(folder)
 
 
 def _join(address: str, quiet: Table) -> None:

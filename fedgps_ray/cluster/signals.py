@@ -12,12 +12,16 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from fedgps_ray.cluster.policy import POLICY
 
 
-def actors_of(driver: int) -> dict[tuple[str, int], str]:
-    """Return the actors of a driver on this machine: (node, process), and its class."""
+def actors_of(driver: int, word: str) -> dict[tuple[str, int], str]:
+    """Return the actors of a driver on this machine: (node, process), and its class.
+
+    word: is in the driver's command; numbers of processes are used again, by anyone.
+    """
     key = (driver, ray.util.get_node_ip_address())
     found: dict[tuple[str, int], str] = {}
     for job in state.jobs():
-        if (job["DriverPid"], job["DriverIPAddress"]) == key:
+        is_here = (job["DriverPid"], job["DriverIPAddress"]) == key
+        if is_here and word in job["Entrypoint"]:
             number = ray.JobID.from_hex(job["JobID"])
             for actor in state.actors(job_id=number, actor_state_name="ALIVE").values():
                 kind = actor["ActorClassName"].rpartition(".")[2]
@@ -25,20 +29,20 @@ def actors_of(driver: int) -> dict[tuple[str, int], str]:
     return found
 
 
-def send(node: str, pid: int, number: int) -> bool:
-    """Send a signal to a process on a node; say whether it got it."""
+def send(pid: int, node: str, actor: str, number: int) -> bool:
+    """Send a signal to an actor of a class on a node; say whether it got it."""
     there = NodeAffinitySchedulingStrategy(node, soft=False)
     with contextlib.suppress(RayError):  # the node is gone, or too busy
-        sent = _send.options(scheduling_strategy=there).remote(pid, number)
+        sent = _send.options(scheduling_strategy=there).remote(pid, actor, number)
         return bool(ray.get(sent, timeout=POLICY.knock_seconds * POLICY.pace().slowness))
     return False
 
 
 @ray.remote(num_cpus=0)
-def _send(pid: int, number: int) -> bool:
+def _send(pid: int, actor: str, number: int) -> bool:
     """Send a signal to an actor's process, unless its number is somebody else's by now."""
     with contextlib.suppress(OSError):
-        if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):
+        if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(f"ray::{actor}".encode()):
             os.kill(pid, number)
             return True
     return False

@@ -207,6 +207,9 @@ class _Trial:
         except UserError:
             status = "failed"
             raise
+        except BaseException:  # Ctrl-C too: what is not written whole has not ended
+            status = "failed" if status == "failed" else "interrupted"
+            raise
         finally:
             self.store.note(status=status, summary=summary(self.store.rows))
         if status in ENDED:  # only now: killed before, the trial would start from the first round

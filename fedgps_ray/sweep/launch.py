@@ -19,9 +19,10 @@ from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule
 
 from fedgps_ray.cluster import session
 from fedgps_ray.cluster.crew import asking, client_share, settings_of
+from fedgps_ray.cluster.losses import is_loss
 from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.data.datasets import DatasetSpec
-from fedgps_ray.errors import UserError
+from fedgps_ray.errors import Lost, UserError
 from fedgps_ray.references import Found
 from fedgps_ray.results.schema import STOPPED
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
@@ -115,6 +116,11 @@ def _read(shelf: session.Actor, dataset: DatasetSpec) -> None:
         if isinstance(problem.cause, UserError):
             raise problem.cause from None
         raise
+    except ray.exceptions.RayActorError as problem:
+        raise Lost(
+            f"the process that reads {value.get('name', value)} died {POLICY.max_deaths + 1} times:"
+            f" is there enough memory? ({problem})"
+        ) from None
 
 
 def _cell(spec: TrialSpec, execution: ExecutionSpec, actors: int, library_name: str) -> Config:
@@ -134,7 +140,9 @@ def _fit_or_lose(cells: list[Config], way: Way, tracker: Tracker) -> None:
     home = identity(folder)
     try:
         _fit(cells, way, tracker)
-    except (RuntimeError, TuneError) as problem:  # a trial's own process was killed for its memory
+    except Exception as problem:  # a trial's own process was killed for its memory, for instance
+        if not (isinstance(problem, (RuntimeError, TuneError)) or is_loss(problem)):
+            raise
         if identity(folder) != home:
             raise UserError(
                 f"{folder} was moved or deleted while the sweep ran; to continue where it is now:"
@@ -191,6 +199,10 @@ def _scheduler(stopping: Stopping | None, cells: list[Config]) -> TrialScheduler
     return MedianStoppingRule(**common, grace_period=max(1, rounds // 5), min_samples_required=3)
 
 
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 @contextlib.contextmanager
 def _watched(tracker: Tracker) -> Iterator[None]:
     """Let Tune's callbacks reach the tracker, and Ctrl-C and SIGTERM stop Tune, once gently."""
@@ -203,6 +215,7 @@ def _watched(tracker: Tracker) -> Iterator[None]:
         os.kill(os.getpid(), signal.SIGUSR1)
 
     before = {number: signal.signal(number, stop) for number in STOPPING}
+    before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, _interrupt)  # until Tune has its own
     CURRENT.append(tracker)
     try:
         yield

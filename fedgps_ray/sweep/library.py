@@ -8,6 +8,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.cluster.session import Actor, Reference
 from fedgps_ray.data import datasets
 from fedgps_ray.identity import Table
@@ -43,6 +44,6 @@ def start(source: datasets.Source, code: Iterable[Found] = ()) -> tuple[str, Act
     """Start a library on this node and return its name too; after a loss it reads again."""
     name = f"library-{uuid.uuid4().hex}"
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    lasting: Any = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+    lasting: Any = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": POLICY.max_deaths}
     made: Any = ray.remote(**lasting, concurrency_groups={"control": 1})(Library)  # type: ignore[call-overload]
     return name, made.options(name=name, scheduling_strategy=here).remote(source, tuple(code))

@@ -22,10 +22,11 @@ CHOSEN = ("FEDGPS_RAY_ADDRESS", "RAY_ADDRESS")  # where to run, according to the
 
 
 class Process(NamedTuple):
-    """A process on a node of a joined cluster; without a node, on this machine."""
+    """An actor's process on a node of a joined cluster; without a node, any on this machine."""
 
     pid: int
     node: str = ""
+    actor: str = ""  # its class
 
 
 class Targets(Protocol):
@@ -74,19 +75,20 @@ class Joined:
     Its nodes and its GCS are also other people's.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, word: str) -> None:
         self.options, self.environment = ["--address", address], dict(os.environ)
+        self.word = word  # that only commands of our drivers contain
 
     def find(self, driver: int) -> dict[Process, str]:
         """Return the actors of a driver, named like their processes."""
-        found = signals.actors_of(driver)
-        return {Process(pid, node): f"ray::{kind}" for (node, pid), kind in found.items()}
+        found = signals.actors_of(driver, self.word)
+        return {Process(pid, node, name): f"ray::{name}" for (node, pid), name in found.items()}
 
     def send(self, process: Process, number: int) -> bool:
         """Send a signal to an actor on its node, or to a driver on this machine."""
         if not process.node:
             return _send(process.pid, number)
-        return signals.send(process.node, process.pid, number)
+        return signals.send(*process, number)
 
     def clear(self, driver: int) -> None:
         """Kill the actors that outlived their driver."""

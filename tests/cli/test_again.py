@@ -7,21 +7,26 @@ import sys
 import pytest
 
 from fedgps_ray.cli import again
+from fedgps_ray.rounds.trial import run_trial
+from fedgps_ray.spec import ExecutionSpec, trial_spec
 
 PROGRAM = """
 import os, sys, threading, time
+from pathlib import Path
 from fedgps_ray.cli import again
+from fedgps_ray.cluster.session import Loss
 starts = int(os.environ.get(again.STARTS, "0"))
 print(starts, os.getpid(), sys.argv[1:], flush=True)
 if starts != 2:
-    loss = ("Ray's raylet has died", sys.argv[-1] == "own", "fedgps-ray resume runs")
-    threading.Thread(target=again._answer, args=loss).start()
+    loss = Loss("Ray's raylet has died", "own" in sys.argv[-1], "stopped" in sys.argv[-1])
+    about = (loss, Path(os.environ["FOLDER"]), "fedgps-ray resume runs")
+    threading.Thread(target=again._answer, args=about).start()
     time.sleep(60)  # as one who waits for Ray
 """
 
 
-def run(*arguments, starts=0):
-    environment = {**os.environ, again.STARTS: str(starts)}
+def run(*arguments, starts=0, folder="nowhere"):
+    environment = {**os.environ, again.STARTS: str(starts), "FOLDER": str(folder)}
     command = [sys.executable, "-c", PROGRAM, *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
@@ -51,3 +56,19 @@ def test_otherwise_it_says_how_to_continue(arguments, starts, told):
     assert done.returncode == again.LOST
     assert told in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_old_result_is_still_thrown_away(tmp_path):
+    spec = trial_spec(dataset="digits", model="mlp", method="fedavg", rounds=1)
+    for _ in run_trial(spec, ExecutionSpec(out=tmp_path, actors=0)):
+        pass
+    done = run("--restart", "own", folder=tmp_path / "trials" / spec.trial_id)
+    assert [line.split(maxsplit=2)[2] for line in done.stdout.splitlines()] == [
+        "['--restart', 'own']"
+    ] * 3
+
+
+def test_a_ray_that_was_stopped_with_the_command_is_not_started_again():
+    done = run("own, stopped")
+    assert done.returncode == 130
+    assert done.stderr.splitlines() == ["interrupted; to continue: fedgps-ray resume runs"]

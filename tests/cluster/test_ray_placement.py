@@ -22,6 +22,7 @@ from fedgps_ray.rounds.setup import prepare
 from fedgps_ray.rounds.worker import Asked, moved_to
 from fedgps_ray.spec import ExecutionSpec
 from fedgps_ray.tensors import Params
+from tests.processes import patient
 
 pytestmark = pytest.mark.ray
 
@@ -52,7 +53,7 @@ def test_ten_fifths_fill_two_gpus(ten):
 def test_another_fifth_has_to_wait(ten):
     group = placement_group([{"GPU": 0.2}])
     try:
-        assert not group.wait(timeout_seconds=2)
+        assert not group.wait(timeout_seconds=patient(2))
     finally:
         remove_placement_group(group)
 

@@ -24,11 +24,22 @@ from tests.processes import patient
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
+ROUNDS = 30
 TRIAL = [
-    *("--dataset", "digits", "--model", "mlp", "--method", "fedgps_cf"),
-    *("--clients", "4", "--sampling-rate", "0.5", "--rounds", "60", "--set", "threads=1"),
-    *("--actors", "2"),
+    *("--dataset", "digits", "--model", "mlp", "--clients", "4", "--sampling-rate", "0.5"),
+    *("--rounds", str(ROUNDS), "--set", "threads=1", "--actors", "2"),
 ]
+HELD = """
+import time
+from pathlib import Path
+from fedgps_ray.methods.fedgps_cf import FedGPSCF
+
+class Held(FedGPSCF):
+    def work(self, local, message, memory):
+        while local.round == 2 and not Path("{go}").exists():
+            time.sleep(0.02)
+        return super().work(local, message, memory)
+"""
 COMMAND = [sys.executable, "-c", "from fedgps_ray.cli import main; main()"]
 
 
@@ -80,8 +91,17 @@ def start(environment):
     for process in started:
         process.kill()
         process.communicate()
-        for pid in descendants(process.pid):
-            os.kill(pid, signal.SIGKILL)
+        send(descendants(process.pid), signal.SIGKILL)
+
+
+def send(pids, number):
+    """Send a signal to processes, some of which may have ended; return those that were there."""
+    there = set()
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+            there.add(pid)
+    return there
 
 
 def hear_ctrl_c():
@@ -89,8 +109,16 @@ def hear_ctrl_c():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def run_command(out, *more):
-    return ["run", *TRIAL, "--out", str(out), *more]
+def run_command(out, *more, method="fedgps_cf"):
+    return ["run", *TRIAL, "--method", method, "--out", str(out), *more]
+
+
+def held(folder):
+    """Return a method whose clients wait in the third round until a file is there, and the file."""
+    folder.mkdir(exist_ok=True)
+    file, go = folder / "held.py", folder / "go"
+    file.write_text(HELD.format(go=go))
+    return f"{file}:Held", go
 
 
 def stats():
@@ -120,6 +148,11 @@ def actors_named(session, kind):
     return {pid for pid, title in titles(session).items() if re.match(f"ray::{kind}", title)}
 
 
+def of_kind(session, kind):
+    """Return the session's processes that chaos calls by a name."""
+    return {pid for pid, title in titles(session).items() if KINDS[kind] in title}
+
+
 def titles(session):
     """Return the processes of a session, and what each calls itself."""
     found = {}
@@ -145,7 +178,9 @@ def printed_hash(text):
 def final_hash(tmp_path_factory, environment):
     """Return the hash that the trial prints when it runs in one process."""
     out = tmp_path_factory.mktemp("alone")
-    command = [*COMMAND, *run_command(out, "--actors", "0")]
+    method, go = held(out / "method")
+    go.touch()
+    command = [*COMMAND, *run_command(out, "--actors", "0", method=method)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return printed_hash(done.stdout)
 
@@ -153,11 +188,13 @@ def final_hash(tmp_path_factory, environment):
 def test_actors_give_the_hash_of_one_process_even_if_one_dies(
     start, tmp_path, final_hash, environment, until
 ):
-    run = start(tmp_path, *run_command(tmp_path, "--actors", "2", "--json"))
-    until(lambda: run.rounds_done() > 1 or run.process.poll() is not None, 90)
+    method, go = held(tmp_path / "method")
+    run = start(tmp_path, *run_command(tmp_path, "--json", method=method))
+    until(lambda: run.rounds_done() > 0 or run.process.poll() is not None, 90)
     assert run.process.poll() is None, run.process.communicate()[1]
     assert len(descendants(run.process.pid)) > 5, "Ray's own processes are of this session"
     os.kill(min(actors_of(run.process.pid, "Client")), signal.SIGKILL)
+    go.touch()
     output, errors = run.process.communicate(timeout=patient(90))
     assert run.process.returncode == 0, errors
     info = json.loads(output)  # nothing else is printed there, not even by Ray about the death
@@ -172,7 +209,7 @@ def test_actors_give_the_hash_of_one_process_even_if_one_dies(
 
 @pytest.mark.parametrize("way", ["ctrl-c", "terminate"])
 def test_interrupted_run_leaves_a_checkpoint_and_no_process(way, start, tmp_path, until):
-    run = start(tmp_path, *run_command(tmp_path, "--actors", "2", "--set", "rounds=3000"))
+    run = start(tmp_path, *run_command(tmp_path, "--set", "rounds=3000"))
     until(lambda: run.rounds_done() > 1 or run.process.poll() is not None, 90)
     assert run.process.poll() is None, run.process.communicate()[1]
     if way == "ctrl-c":
@@ -193,7 +230,8 @@ def test_interrupted_run_leaves_a_checkpoint_and_no_process(way, start, tmp_path
 def test_killed_owner_takes_its_actors_along_and_resume_ends_the_trial(
     start, tmp_path, until, final_hash
 ):
-    run = start(tmp_path, *run_command(tmp_path, "--actors", "2", "--checkpoint-seconds", "0"))
+    method, go = held(tmp_path / "method")
+    run = start(tmp_path, *run_command(tmp_path, "--checkpoint-seconds", "0", method=method))
     checkpoints = tmp_path / "trials"
     until(lambda: any(checkpoints.glob("*/checkpoint/round-*.json")) or run.process.poll(), 90)
     assert run.process.poll() is None, run.process.communicate()[1]
@@ -205,8 +243,9 @@ def test_killed_owner_takes_its_actors_along_and_resume_ends_the_trial(
     until_gone(session)
     info, done = read_trial(run.folder), run.rounds_done()
     assert info["status"] == "running"
-    assert 0 < done < 60
-    resumed = start(tmp_path, "resume", str(tmp_path))
+    assert 0 < done < 3, "the third round was held"
+    go.touch()
+    resumed = start(tmp_path, "resume", str(tmp_path), "--trust-code")
     output, errors = resumed.process.communicate(timeout=patient(100))
     assert resumed.process.returncode == 0, errors
     assert "continuing after round" in errors
@@ -272,10 +311,7 @@ def test_sweep_ends_with_the_same_hashes_whatever_was_killed(
     until(lambda: some_rounds_on_disk(out) or run.process.poll() is not None, 90)
     assert run.process.poll() is None, run.process.communicate()[1]
     if victim in KINDS:
-        victims = {pid for pid, title in titles(session).items() if KINDS[victim] in title}
-        assert victims
-        for pid in victims:
-            os.kill(pid, signal.SIGKILL)
+        assert send(of_kind(session, victim), signal.SIGKILL)
         _, errors = run.process.communicate(timeout=patient(110))
         assert run.process.returncode == 0, errors
         assert ("starting Ray again and going on" in errors) == (victim in ("raylet", "GCS"))
@@ -314,6 +350,15 @@ def sweeping(start, experiment, tmp_path, until):
     return begin
 
 
+@contextlib.contextmanager
+def stopped_clients(run):
+    """Stop the client actors of a sweep for a while, so that it cannot end meanwhile."""
+    stopped = send(of_kind(run.process.pid, "client"), signal.SIGSTOP)
+    assert stopped
+    yield
+    send(stopped, signal.SIGCONT)  # some may have been replaced
+
+
 @pytest.fixture
 def finish(start, until):
     """Resume a sweep and return what it says."""
@@ -330,8 +375,9 @@ def finish(start, until):
 
 def test_second_sweep_on_a_folder_is_refused(sweeping, start, experiment, undisturbed_sweep):
     first = sweeping()
-    second = start(first.out, *sweep_command(experiment, first.out))
-    _, errors = second.process.communicate(timeout=patient(60))
+    with stopped_clients(first):
+        second = start(first.out, *sweep_command(experiment, first.out))
+        _, errors = second.process.communicate(timeout=patient(60))
     assert second.process.returncode == 2
     assert "is in use by another process" in errors
     _, errors = first.process.communicate(timeout=patient(110))
@@ -345,13 +391,14 @@ def test_second_sweep_on_a_folder_is_refused(sweeping, start, experiment, undist
 
 def test_run_of_a_trial_that_a_sweep_works_on_is_refused(sweeping, start, undisturbed_sweep):
     sweep = sweeping()
-    info = read_trial(next(sweep.out.glob("trials/*/checkpoint/round-*.json")).parents[1])
-    words = shlex.split(exact_command(info["spec"], info["execution"]))[1:]
-    words[words.index("--out") + 1] = str(sweep.out)
-    run = start(sweep.out, *words, "--actors", "0")
-    _, errors = run.process.communicate(timeout=patient(60))
-    assert (run.process.returncode == 2) == ("is in use by another process" in errors), errors
-    assert run.process.returncode in (0, 2), "0: the sweep was faster, and the trial has ended"
+    with stopped_clients(sweep):
+        info = next(info for info in infos(sweep.out) if info["status"] == "running")
+        words = shlex.split(exact_command(info["spec"], info["execution"]))[1:]
+        words[words.index("--out") + 1] = str(sweep.out)
+        run = start(sweep.out, *words, "--actors", "0")
+        _, errors = run.process.communicate(timeout=patient(60))
+    assert run.process.returncode == 2, errors
+    assert "is in use by another process" in errors
     _, errors = sweep.process.communicate(timeout=patient(110))
     assert sweep.process.returncode == 0, errors
     assert sweep_hashes(sweep.out) == undisturbed_sweep
@@ -413,11 +460,13 @@ def test_stopped_processes_are_replaced(victim, start, tmp_path, until, undistur
     run = start(out, *sweep_command(file, out))
     until(lambda: some_rounds_on_disk(out) or run.process.poll() is not None, 90)
     assert run.process.poll() is None, run.process.communicate()[1]
-    victims = {pid for pid, title in titles(run.process.pid).items() if KINDS[victim] in title}
-    for pid in victims:
-        os.kill(pid, signal.SIGSTOP)
+    victims = send(of_kind(run.process.pid, victim), signal.SIGSTOP)
+    assert victims
+    until(lambda: not victims & descendants(run.process.pid), 200)
+    assert run.process.poll() is None, "they were ended because they hung, not with all others"
     _, errors = run.process.communicate(timeout=patient(200))
     assert run.process.returncode == 0, errors
+    assert victim != "trial" or "does not answer; its process is replaced" in errors
     assert sweep_hashes(out) == undisturbed_sweep
 
 
@@ -442,8 +491,7 @@ def guarded_cluster(tmp_path, environment):
         start_new_session=True,
     )
     yield home, f"127.0.0.1:{port}"
-    for pid in descendants(head.pid):
-        os.kill(pid, signal.SIGKILL)
+    send(descendants(head.pid), signal.SIGKILL)
     head.wait()
 
 

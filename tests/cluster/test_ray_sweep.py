@@ -16,7 +16,7 @@ from fedgps_ray.sweep.observe import Observer, standing
 from fedgps_ray.sweep.tracker import Tracker
 from fedgps_ray.tools.targets import KINDS
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.ray
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from fedgps_ray.sweep.drive import SweepPlan, drive
 from fedgps_ray.sweep.ledger import Ledger
 from fedgps_ray.sweep.tracker import Tracker
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # of Ray, about the processes of a node

@@ -1,5 +1,6 @@
 """Processes of a Ray session: which they are, and that they end with their driver."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -72,33 +73,62 @@ def test_all_are_killed_also_those_that_are_stopped(start, tmp_path):
     other = start(tmp_path / "other")
     victims[0].send_signal(signal.SIGSTOP)
     reaper.kill_all(tmp_path / "session")
-    assert [process.wait(5) for process in victims] == [-signal.SIGKILL] * 2
+    assert [process.wait(patient(5)) for process in victims] == [-signal.SIGKILL] * 2
     assert other.poll() is None
 
 
 DRIVER = """
-import sys, time
+import os, subprocess, sys, time
+from pathlib import Path
 from fedgps_ray.cluster.reaper import Reaper
-Reaper(sys.argv[1], 0.0)
-print("ready", flush=True)
+base, told, *sleep = sys.argv[1:]
+reaper = Reaper(base, 0.0)
+for name in (f"session_1_{os.getpid()}", "session_1_other"):
+    folder = Path(base) / name
+    folder.mkdir()
+    with (folder / "out.txt").open("w") as output:
+        print(subprocess.Popen(sleep, stdout=output, start_new_session=True).pid, end=" ")
+if told:
+    reaper.tell(str(Path(base) / told))
+print(flush=True)
 time.sleep(60)
 """
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_session_ends_with_its_driver(number, start, tmp_path):
-    victim = start(tmp_path / "session")
+@pytest.mark.parametrize(("told", "ended"), [("", 0), ("session_1_other", 1)])
+def test_session_ends_with_its_driver(number, told, ended, tmp_path):
+    """Before a reaper knows the session, all of its driver's are meant, and then only that one."""
     environment = {**os.environ, "PYTHONPATH": str(Path(reaper.__file__).parents[2])}
-    driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(tmp_path / "session")],
-        env=environment,
-        stdout=subprocess.PIPE,
-    )
-    with driver:
-        assert driver.stdout.readline() == b"ready\n"
-        assert victim.poll() is None
+    command = [sys.executable, "-c", DRIVER, str(tmp_path), told, *SLEEP]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as driver:
+        pids = [int(word) for word in driver.stdout.readline().split()]
+        assert all(map(is_alive, pids))
         driver.send_signal(number)
-    assert victim.wait(20) == -signal.SIGKILL
+    deadline = time.monotonic() + patient(20)
+    while is_alive(pids[ended]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    left = [is_alive(pid) for pid in pids]
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert left == [ended == 1, ended == 0]
+
+
+def is_alive(pid):
+    """Say whether a process is there and not only waiting to be buried."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_reaper_that_is_called_off_ends_nothing(start, tmp_path):
+    victim = start(tmp_path / f"session_1_{os.getpid()}")
+    known = reaper.Reaper(tmp_path, 0.0)
+    known.call_off()
+    known.process.wait(patient(20))
+    assert victim.poll() is None
 
 
 def test_a_dismissed_reaper_ends_and_leaves_no_zombie(tmp_path):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedgps_ray.cluster import session
+from fedgps_ray.cluster import session, starting
 from fedgps_ray.errors import Lost, UserError
 
 LATE = "The current node timed out during startup. This could happen because ..."
@@ -22,7 +22,7 @@ def init(monkeypatch):
             if len(calls) <= times:
                 raise problem
 
-        monkeypatch.setattr(session.ray, "init", attempt)
+        monkeypatch.setattr(starting.ray, "init", attempt)
         return calls
 
     return set_up
@@ -30,21 +30,38 @@ def init(monkeypatch):
 
 def test_ray_that_comes_up_too_late_is_started_again(init):
     calls = init(Exception(LATE), 2)
-    session._start_local({})
+    starting.start_patiently({}, print)
     assert len(calls) == 3
 
 
 def test_ray_that_never_comes_up_is_a_loss(init):
     calls = init(Exception(LATE), 99)
     with pytest.raises(Lost, match="Ray could not be started: The current node timed out"):
-        session._start_local({})
-    assert len(calls) == session.POLICY.max_slow_starts
+        starting.start_patiently({}, print)
+    assert len(calls) == starting.POLICY.max_slow_starts
+
+
+def test_ray_whose_control_process_is_killed_in_the_start_is_started_again(init):
+    calls = init(RuntimeError("Failed to start GCS.  Last 0 lines of error files:"), 1)
+    starting.start_patiently({}, print)
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_loss_after_a_stop_is_told_as_such(stopped, monkeypatch):
+    told = []
+    monkeypatch.setattr(session, "_ENDING", threading.Event())
+    monkeypatch.setattr(session, "_ANSWERS", [told.append])
+    if stopped:
+        session.expect_deaths()
+    session._lost(session.Loss("gone", is_own=False))
+    assert told == [session.Loss("gone", is_own=False, is_ending=stopped)]
 
 
 def test_what_is_wrong_with_the_machine_is_told_at_once(init):
     calls = init(OSError("AF_UNIX path length cannot exceed 107 bytes"), 99)
     with pytest.raises(UserError, match="Ray could not be started: AF_UNIX path"):
-        session._start_local({})
+        starting.start_patiently({}, print)
     assert len(calls) == 1
 
 

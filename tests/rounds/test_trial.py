@@ -247,6 +247,29 @@ def test_ctrl_c_inside_a_round_keeps_the_rounds_before(tmp_path, monkeypatch):
     assert started.rounds_done == 2
 
 
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("where", ["flush", "_write_model"])
+def test_what_is_cut_off_at_the_end_has_not_ended(where, raised, whole, tmp_path, monkeypatch):
+    def cut_off(*_):
+        raise raised
+
+    owner = TrialStore if where == "flush" else trial_module._Trial
+    spec = spec_of()
+    events = run_trial(spec, ExecutionSpec(out=tmp_path, checkpoint_seconds=0))
+    for _ in range(1 + spec.rounds):
+        next(events)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, where, cut_off)
+        with pytest.raises(raised):
+            next(events)
+    assert read_trial(folder_of(spec, tmp_path))["status"] == "interrupted"
+    rows_of(spec, tmp_path)
+    assert read_trial(folder_of(spec, tmp_path))["status"] == "finished"
+    pd.testing.assert_frame_equal(
+        *(without_seconds(read(spec, out)) for out in (tmp_path, whole[0]))
+    )
+
+
 def test_a_failure_is_raised_and_the_trial_can_go_on(tmp_path, monkeypatch):
     spec = spec_of("fedavg")
     real = FedAvg.merge

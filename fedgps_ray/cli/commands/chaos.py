@@ -47,9 +47,9 @@ def _words(verdict: tool.Verdict) -> str:
     lines = [
         f"{len(verdict.blows)} of {verdict.kills} kills and stops in {verdict.seconds:.0f} s, the"
         f" driver started {verdict.starts} times: {verdict.same} of {verdict.trials} trials have"
-        " the weights of an undisturbed run"
+        " the weights of an undisturbed run in every round"
     ]
-    for name in ("failed", "different", "missing", "hung", "left_over"):
+    for name in ("failed", "different", "missing", "hung", "crashed", "left_over"):
         if listed := getattr(verdict, name):
             lines.append(f"{name.replace('_', ' ')}: {', '.join(listed)}")
     return "\n".join([*lines, "nothing was lost" if verdict.holds else "this must not happen"])

@@ -12,7 +12,7 @@ from fedgps_ray.api.devices import device_settings, unused_gpu
 from fedgps_ray.api.progress import ending, follow, opening
 from fedgps_ray.api.running import has_ended, start
 from fedgps_ray.api.settings import checked_execution, suited_trial
-from fedgps_ray.cli.again import survive
+from fedgps_ray.cli.again import expect_deaths, survive
 from fedgps_ray.cli.app import err, out, say
 from fedgps_ray.cli.declared import Run
 from fedgps_ray.identity import Table
@@ -109,6 +109,8 @@ def _run(spec: TrialSpec, execution: ExecutionSpec, restart: bool, folder: Path)
     try:
         follow(err, titled(method_name(spec.method)), spec.rounds, events)
     except KeyboardInterrupt:
+        if execution.actors != 0:
+            expect_deaths()
         events.close()
         begun = (folder / "trial.json").exists()
         again = f"fedgps-ray resume {shlex.quote(str(folder))}" if begun else "the same command"

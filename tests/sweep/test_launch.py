@@ -1,0 +1,49 @@
+"""A launch without Tune: what a stop does before Tune listens, and which errors are losses."""
+
+import os
+import signal
+from types import SimpleNamespace
+
+import pytest
+from ray.exceptions import RaySystemError
+
+from fedgps_ray.sweep import launch
+from fedgps_ray.sweep.launch import Way
+
+
+@pytest.fixture
+def tracker(tmp_path):
+    """Make what a launch needs of a tracker: a folder with one trial to do."""
+    spec = SimpleNamespace(trial_id="a")
+    ledger = SimpleNamespace(folder=tmp_path, to_do=lambda: [spec])
+    state = SimpleNamespace(running={}, losses={})
+    return SimpleNamespace(
+        ledger=ledger, state=state, lost=set(), is_stopping=False, tell=lambda text: None
+    )
+
+
+@pytest.mark.parametrize("number", launch.STOPPING)
+def test_a_stop_before_tune_listens_is_an_interrupt(number, tracker):
+    before = [signal.getsignal(n) for n in (*launch.STOPPING, signal.SIGUSR1)]
+    with pytest.raises(KeyboardInterrupt), launch._watched(tracker):
+        os.kill(os.getpid(), number)
+    assert tracker.is_stopping
+    assert [signal.getsignal(n) for n in (*launch.STOPPING, signal.SIGUSR1)] == before
+
+
+def test_what_ray_loses_under_tune_is_a_loss_of_its_trials(tracker, monkeypatch):
+    def fit(*_):
+        raise RaySystemError("the raylet is gone")
+
+    monkeypatch.setattr(launch, "_fit", fit)
+    launch._fit_or_lose([{"trial_id": "a"}], Way(), tracker)
+    assert tracker.lost == {"a"}
+
+
+def test_other_errors_are_raised(tracker, monkeypatch):
+    def fit(*_):
+        raise ValueError("a mistake of ours")
+
+    monkeypatch.setattr(launch, "_fit", fit)
+    with pytest.raises(ValueError, match="of ours"):
+        launch._fit_or_lose([{"trial_id": "a"}], Way(), tracker)
