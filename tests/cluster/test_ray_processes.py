@@ -227,6 +227,25 @@ def test_interrupted_run_leaves_a_checkpoint_and_no_process(way, start, tmp_path
     until_gone(run.process.pid)
 
 
+@pytest.mark.parametrize("command", ["run", "sweep"])
+def test_termination_of_all_processes_is_a_stop(command, start, tmp_path, until, experiment):
+    """A job scheduler ends all processes at once; that Ray ends too is no reason to start it."""
+    words = {
+        "run": run_command(tmp_path, "--set", "rounds=3000"),
+        "sweep": [*sweep_command(experiment, tmp_path), "--set", "rounds=3000"],
+    }[command]
+    run = start(tmp_path, *words)
+    until(lambda: run.rounds_done() > 1 or run.process.poll() is not None, 90)
+    assert run.process.poll() is None, run.process.communicate()[1]
+    assert len(send(descendants(run.process.pid), signal.SIGTERM)) > 5
+    _, errors = run.process.communicate(timeout=patient(60))
+    assert run.process.returncode == 130, errors
+    assert "starting Ray again" not in errors
+    assert f"fedgps-ray resume {tmp_path}" in errors
+    assert "Traceback" not in errors
+    until_gone(run.process.pid)
+
+
 def test_killed_owner_takes_its_actors_along_and_resume_ends_the_trial(
     start, tmp_path, until, final_hash
 ):

@@ -5,8 +5,10 @@ import signal
 from types import SimpleNamespace
 
 import pytest
-from ray.exceptions import RaySystemError
+from ray.exceptions import ActorDiedError, RaySystemError
 
+from fedgps_ray.data import datasets
+from fedgps_ray.errors import Lost
 from fedgps_ray.sweep import launch
 from fedgps_ray.sweep.launch import Way
 
@@ -47,3 +49,14 @@ def test_other_errors_are_raised(tracker, monkeypatch):
     monkeypatch.setattr(launch, "_fit", fit)
     with pytest.raises(ValueError, match="of ours"):
         launch._fit_or_lose([{"trial_id": "a"}], Way(), tracker)
+
+
+def test_a_data_set_that_kills_its_reader_ends_the_sweep(monkeypatch):
+    def died(*_, **__):
+        raise ActorDiedError
+
+    monkeypatch.setattr(launch, "asking", lambda *_: [])
+    monkeypatch.setattr(launch.ray, "get", died)
+    shelf = SimpleNamespace(find=SimpleNamespace(remote=lambda value: None))
+    with pytest.raises(Lost, match="the process that reads digits died 4 times"):
+        launch._read(shelf, datasets.parse({"name": "digits"}))
