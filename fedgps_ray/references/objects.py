@@ -40,9 +40,8 @@ def _of_file(value: Any, module: str, name: str) -> Found:
     if not file.is_file():
         raise UserError(f"{module}:{name}: there is no file with its source")
     sources = collect(file, file.name, root=root_of(file, module))
-    return Found(
-        Code(f"{file.name}:{name}", f"{sources.entry}:{name}", digest(*sources)), sources.texts
-    )
+    code = Code(f"{file.name}:{name}", f"{sources.entry}:{name}", digest(*sources))
+    return Found(code, sources.texts, str(file.resolve()))
 
 
 def _main(name: str) -> Found:

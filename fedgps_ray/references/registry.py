@@ -6,6 +6,7 @@ from typing import Any
 from fedgps_ray.errors import UserError
 from fedgps_ray.references.code import Code, Found
 from fedgps_ray.references.importing import load
+from fedgps_ray.references.own import note
 
 _GIVEN: dict[Code, Mapping[str, str]] = {}
 _IMPORTED: dict[Code, Any] = {}
@@ -16,6 +17,12 @@ def give(found: Found) -> Code:
     """Allow code to be imported; nothing is imported yet."""
     _GIVEN.setdefault(found.code, found.sources)
     return found.code
+
+
+def give_own(found: Found) -> Code:
+    """Allow code that the user named to be imported, and remember that it is the user's."""
+    note(found)
+    return give(found)
 
 
 def given(code: Code) -> Any:

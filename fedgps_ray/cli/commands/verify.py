@@ -77,8 +77,7 @@ def _replay(trial: Path, options: Verify) -> Replay:
     try:
         info = read_trial(trial)
         files = known_files(info["execution"].get("files", {}))
-        folders = [trial, trial.parent.parent]
-        admit_code(info["spec"], folders, info["execution"], options.trust_code)
+        admit_code(info["spec"], [trial, trial.parent.parent], options.trust_code)
     except UserError as problem:
         return Replay(trial.name, 0, 0, str(problem))
     sources = {"data_dir": options.data_dir, "files": files}
