@@ -20,6 +20,7 @@ from fedgps_ray.results.named import known_files
 from fedgps_ray.results.read import read_trial, trial_folders
 from fedgps_ray.tools.replay import Replay, replay
 from fedgps_ray.tools.verify import Proof, run_checks, run_laws
+from fedgps_ray.units import printable
 
 
 def verify(options: Verify) -> None:
@@ -60,7 +61,7 @@ def _verify_folder(folder: Path, options: Verify) -> None:
     replays = []
     with err.status("training again") as status:
         for trial in trials:
-            status.update(f"training {trial.name} again")
+            status.update(f"training {escape(printable(trial.name))} again")
             replays.append(_replay(trial, options))
     if options.as_json:
         print(json.dumps([each._asdict() for each in replays]))
@@ -88,7 +89,7 @@ def _verify_methods(options: Verify) -> None:
     proofs = []
     with err.status("checking") as status:
         for proof in _proofs(options.names or [], options.ray):
-            status.update(f"{proof.method}: {escape(proof.claim)}")
+            status.update(escape(printable(f"{proof.method}: {proof.claim}")))
             proofs.append(proof)
     if options.as_json:
         print(json.dumps([proof._asdict() for proof in proofs]))
