@@ -60,7 +60,6 @@ class Found(NamedTuple):
 
     code: Code
     sources: dict[str, str]
-    file: str | None = None  # where the user has it, if it is in a file
 
 
 @dataclass(frozen=True)

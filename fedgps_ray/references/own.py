@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedgps_ray.references.code import Code, Found
+from fedgps_ray.references.code import Code
 
 NAME = "own_code.json"
 MOST = 10_000  # entries; the oldest are forgotten first
@@ -21,13 +21,13 @@ Entry = dict[str, str]
 _NOTED: set[tuple[Path, str]] = set()  # by this process: a sweep names the same code in each trial
 
 
-def note(found: Found) -> None:
+def note(code: Code, file: Path | None) -> None:
     """Remember code that the user named; where nothing can be written, nothing is remembered."""
     folder = _folder()
-    if folder is None or (found.file is None and found.code.package is None):
+    if folder is None or (file is None and code.package is None):
         return
-    file = {} if found.code.package is not None else {"file": str(found.file)}
-    entry = found.code.table | file
+    place = {} if code.package is not None else {"file": str(file)}
+    entry = code.table | place
     key = (folder, json.dumps(entry))
     if key not in _NOTED:
         _NOTED.add(key)

@@ -73,8 +73,7 @@ def _file(place: str, attribute: str, folder: Path) -> Found:
 
 def _kept(name: str, attribute: str, file: Path, root: Path | None = None) -> Found:
     sources = collect(file, file.name, root)
-    code = Code(name, f"{sources.entry}:{attribute}", digest(*sources))
-    return Found(code, sources.texts, str(file.resolve()))
+    return Found(Code(name, f"{sources.entry}:{attribute}", digest(*sources)), sources.texts)
 
 
 def _module(module: str, attribute: str, folder: Path) -> Found:

@@ -1,6 +1,7 @@
 """The outside code that this process may import: what the user named, and nothing else."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from fedgps_ray.errors import UserError
@@ -19,9 +20,12 @@ def give(found: Found) -> Code:
     return found.code
 
 
-def give_own(found: Found) -> Code:
-    """Allow code that the user named to be imported, and remember that it is the user's."""
-    note(found)
+def give_own(found: Found, file: Path | None) -> Code:
+    """Allow code that the user named to be imported, and remember that it is the user's.
+
+    file: where the user has it, if it is in a file.
+    """
+    note(found.code, file)
     return give(found)
 
 

@@ -84,7 +84,7 @@ def _admitted(asked: Asked, folders: Sequence[Path], trust: bool) -> str:
     if problem is None:
         give(Found(code, sources))
     else:
-        give_own(Found(code, sources, str((copy / code.place).resolve())))
+        give_own(Found(code, sources), (copy / code.place).resolve())
     return f"{code.target} is imported from {own if problem is None else copy}"
 
 

@@ -193,7 +193,7 @@ def test_a_folder_may_name_nothing_else_of_torchvision(target, part, tmp_path, m
 @pytest.mark.parametrize("option", ["weights", "weights_backbone", "pretrained"])
 def test_a_folder_cannot_have_weights_downloaded(option, tmp_path):
     target = "torchvision.models:resnet18"
-    give_own(read(target, "model"))
+    give_own(read(target, "model"), None)
     for settings in (asked(target, **{option: "DEFAULT"}), asked(target)):
         settings["model"][option] = "DEFAULT"
         with pytest.raises(UserError, match=f"{target} with {option} would download"):
@@ -212,7 +212,7 @@ def test_a_folder_cannot_have_modules_imported_to_look_at_them(tmp_path, monkeyp
 
 def test_code_of_a_package_that_the_user_has_used_is_admitted(tmp_path):
     target = "torchvision.models.resnet:ResNet"
-    give_own(read(target, "model"))
+    give_own(read(target, "model"), None)
     assert target in admit(asked(target), [tmp_path])[0]
     settings = asked(target)
     settings["model"]["code"]["version"] = "0.1"
