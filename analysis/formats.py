@@ -9,6 +9,7 @@ import rich.table
 from rich.markup import escape as escape_rich
 from rich.text import Text
 
+from fedgps_ray import units
 from fedgps_ray.analysis import text as texts
 from fedgps_ray.analysis.tables import Cell, Head, Table
 
@@ -27,7 +28,6 @@ LATEX = {  # what LaTeX would read as a command, or cannot print
     "≤": r"$\le$",
 }
 WIDE = 8  # columns; more are scaled to the width of the text
-FORMULA = ("=", "+", "@", "\t")
 STYLES = {"best": "bold", "second": "underline", "missing": "dim"}
 
 
@@ -172,8 +172,7 @@ def to_csv(table: Table) -> str:
 
 def _csv(text: str) -> str:
     """Return text that a spreadsheet does not take for a formula."""
-    plain = texts.clean(text)
-    return f"'{plain}" if plain.startswith(FORMULA) else plain
+    return str(units.cell(texts.clean(text)))
 
 
 def to_rich(table: Table) -> rich.table.Table:

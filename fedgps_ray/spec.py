@@ -27,7 +27,7 @@ from fedgps_ray.identity import Neutral, Settings, Table
 from fedgps_ray.methods import METHODS, Method, outside
 from fedgps_ray.methods.base import is_method
 from fedgps_ray.models import Outside, parse_model
-from fedgps_ray.references import Code, Found, found_in, found_of, give
+from fedgps_ray.references import Code, Found, found_of, give, give_object
 from fedgps_ray.training.arithmetic import Precision
 from fedgps_ray.training.local import Sgd
 
@@ -95,7 +95,7 @@ class _Chosen(NamedTuple):
 
 def _chosen(value: object) -> _Chosen:
     if isinstance(value, type):
-        code = give(found_in(value, "method"))
+        code = give_object(value, "method")
         value = {"name": code.name, "code": code.table}
     if not isinstance(value, str | Mapping) or "name" not in _table("name", value):
         raise UserError(f"method: must be a name or a table with a name, got {value!r}")

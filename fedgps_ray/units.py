@@ -1,6 +1,7 @@
 """Formats numbers and texts for people."""
 
 import re
+from typing import Any
 
 # what moves the cursor, changes colours or the direction of writing, or cannot be written at all
 _UNPRINTABLE = re.compile(
@@ -12,6 +13,30 @@ _UNPRINTABLE = re.compile(
 def printable(text: str) -> str:
     """Return a text that only shows itself in a terminal: control characters become a mark."""
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+_FORMULA = ("=", "+", "@", "\t", "\n")
+
+
+def cell(value: Any) -> Any:
+    """Return what a CSV file may hold: a text that a spreadsheet would take for a formula quoted.
+
+    A minus alone stands for nothing, and before a number it is a number's. A return, which would
+    begin another line, is among the characters that are marked.
+    """
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    minus = text.startswith("-") and text != "-" and not _is_number(text)
+    return f"'{text}" if minus or text.startswith(_FORMULA) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def percent(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""What all tests share: time limits that follow the machine's pace."""
+"""What all tests share: time limits that follow the machine's pace, and a home of their own."""
 
 import pytest
 
@@ -22,3 +22,19 @@ def seconds_for(item):
         return marker.args[0]
     usual = float(item.config.getini("timeout"))  # 0: none
     return max(usual, RAY_SECONDS) if usual and item.get_closest_marker("ray") else usual
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_real_state(tmp_path_factory):
+    """Let no fixture of a module write to the user's own record of code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDGPS_RAY_STATE", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path_factory, monkeypatch):
+    """Give each test an empty record of its own."""
+    folder = tmp_path_factory.mktemp("state")
+    monkeypatch.setenv("FEDGPS_RAY_STATE", str(folder))
+    return folder

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from fedgps_ray.analysis import published
 from fedgps_ray.analysis.figures.chart import Axis, Chart, Panel, Series
 from fedgps_ray.analysis.figures.looks import OURS, OWN_COLOURS, Look, looks, method_of
-from fedgps_ray.analysis.figures.paint import INK, room_for, styled
+from fedgps_ray.analysis.figures.paint import INK, plain, room_for, styled
 from fedgps_ray.analysis.statistics import Ranking, ranking, scores
 
 GROUP_STEP, NAME_STEP = 0.5, 0.9  # in units of a name's height
@@ -25,7 +25,7 @@ def critical_difference(rankings: Mapping[str, Ranking]) -> Figure:
     figure = Figure(figsize=(8 + 2 * room, UNIT * sum(heights)), layout="constrained")
     grid = figure.subplots(len(heights), squeeze=False, height_ratios=heights).ravel()
     for axes, (title, one) in zip(grid, rankings.items(), strict=True):
-        axes.set_title(title, loc="left")
+        axes.set_title(plain(title), loc="left")
         _draw(axes, one)
     return figure
 
@@ -113,6 +113,7 @@ def _name(axes: Axes, name: str, rank: float, edge: float, y: float) -> None:
     colour = OWN_COLOURS.get(name, INK) if ours else INK
     axes.plot([rank, rank, edge], [0, y, y], color=colour, lw=1.4 if ours else 0.8)
     side = "right" if edge < 1 else "left"
-    text = f"{name}  {rank:.2f} " if edge < 1 else f" {rank:.2f}  {name}"
+    shown = plain(name)
+    text = f"{shown}  {rank:.2f} " if edge < 1 else f" {rank:.2f}  {shown}"
     weight = "bold" if ours else "normal"
     axes.text(edge, y, text, ha=side, va="center", size=8.5, color=colour, weight=weight)

@@ -17,6 +17,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from fedgps_ray.analysis.figures.paint import plain
+
 Counts = NDArray[np.int64]
 
 LIGHT, DARK = (247, 251, 255), (8, 48, 107)  # the ends of matplotlib's "Blues"
@@ -65,7 +67,7 @@ def figure(counts: Counts, title: str) -> Figure:
     most = max(int(counts.max()), 1)
     norm = PowerNorm(0.5, 0, most)  # on a linear scale, few samples look like none
     canvas = Figure(figsize=_inches(*counts.shape), layout="constrained")
-    axes = canvas.add_subplot(xlabel="client", ylabel="class", title=title)
+    axes = canvas.add_subplot(xlabel="client", ylabel="class", title=plain(title))
     image = axes.imshow(
         counts.T, "Blues", norm, aspect="auto", origin="lower", interpolation="nearest"
     )

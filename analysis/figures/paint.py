@@ -83,10 +83,16 @@ def paint(chart: Chart) -> Figure:
         axes.remove()
     for axes, panel in zip(grid, chart.panels, strict=False):
         PAINTERS[chart.kind](axes, panel, chart)
-        axes.set_title(panel.title)
+        axes.set_title(plain(panel.title))
     _label(list(grid[:number]), chart)
     _explain(figure, list(grid[:number]), chart)
     return figure
+
+
+def plain(text: str) -> str:
+    """Return text that matplotlib shows as it is: not as a formula, and also in a legend."""
+    escaped = text.replace("$", r"\$")
+    return f" {escaped}" if escaped.startswith("_") else escaped
 
 
 def room_for(names: Sequence[str]) -> float:
@@ -113,9 +119,9 @@ def _label(grid: list[Axes], chart: Chart) -> None:
     """Name the axes of the panels at the left and at the bottom, and set their ticks."""
     for number, axes in enumerate(grid):
         if number % COLUMNS == 0:
-            axes.set_ylabel(fill(chart.y.label, WRAPPED))
+            axes.set_ylabel(fill(plain(chart.y.label), WRAPPED))
         if number >= len(grid) - COLUMNS:
-            axes.set_xlabel(fill(chart.x.label, 2 * WRAPPED))
+            axes.set_xlabel(fill(plain(chart.x.label), 2 * WRAPPED))
             axes.tick_params(labelbottom=True)
     _scale(grid[0], "x", chart.x)
     _scale(grid[0], "y", chart.y)
@@ -126,7 +132,8 @@ def _scale(axes: Axes, which: str, axis: Axis) -> None:
     ticks = getattr(axes, f"{which}axis")
     if axis.names:
         step = -(-len(axis.names) // TICKS) if which == "x" else 1
-        getattr(axes, f"set_{which}ticks")(range(0, len(axis.names), step), axis.names[::step])
+        names = [plain(name) for name in axis.names[::step]]
+        getattr(axes, f"set_{which}ticks")(range(0, len(axis.names), step), names)
         return
     if axis.scale == "log":
         getattr(axes, f"set_{which}scale")("log")
@@ -139,7 +146,7 @@ def _scale(axes: Axes, which: str, axis: Axis) -> None:
 def _explain(figure: Figure, grid: list[Axes], chart: Chart) -> None:
     """Add the colour bar of a heat map, or the legend."""
     if chart.kind == "heat":
-        figure.colorbar(grid[0].images[0], ax=grid, label=chart.colour.label, shrink=0.8)
+        figure.colorbar(grid[0].images[0], ax=grid, label=plain(chart.colour.label), shrink=0.8)
     elif not _named_by_rows(chart):
         _legend_below(figure, grid[0])
 
@@ -153,6 +160,8 @@ def _named_by_rows(chart: Chart) -> bool:
 def _legend_below(figure: Figure, axes: Axes) -> None:
     """Put the legend under all panels, and make the figure higher by as much as it takes."""
     handles, labels = axes.get_legend_handles_labels()
+    if not labels:
+        return
     width, height = figure.get_size_inches()
     longest = max(len(label) for label in labels)
     columns = max(1, min(len(labels), int(width / (0.45 + 0.075 * longest))))
@@ -168,7 +177,7 @@ def _guide(axes: Axes, guide: Guide) -> None:
     axes.axvline(guide.value, color=INK, lw=0.8, ls="--")
     place = (guide.value, 1)
     axes.annotate(
-        guide.label,
+        plain(guide.label),
         place,
         (3, -9),
         xycoords=("data", "axes fraction"),
@@ -184,7 +193,7 @@ def _lines(axes: Axes, panel: Panel, chart: Chart) -> None:
     for one in _leading(panel):
         look = one.look
         style: Any = {"color": look.color, "linestyle": look.linestyle, "linewidth": look.linewidth}
-        axes.plot(one.x, one.y, label=one.name, **style)
+        axes.plot(one.x, one.y, label=plain(one.name), **style)
         if len(one.low):
             axes.fill_between(one.x, one.low, one.high, color=look.color, alpha=0.15, linewidth=0)
     for guide in chart.guides:
@@ -199,9 +208,9 @@ def _marks(axes: Axes, panel: Panel, chart: Chart) -> None:
         style = one.look._asdict()
         if len(one.low):
             reach = np.abs(np.asarray([one.low, one.high]) - np.asarray(one.y))
-            axes.errorbar(places, one.y, reach, label=one.name, ms=4.5, **style)
+            axes.errorbar(places, one.y, reach, label=plain(one.name), ms=4.5, **style)
         else:
-            axes.plot(places, one.y, label=one.name, ms=5, **style)
+            axes.plot(places, one.y, label=plain(one.name), ms=5, **style)
 
 
 def _dots(axes: Axes, panel: Panel, chart: Chart) -> None:
@@ -226,7 +235,7 @@ def _row(axes: Axes, one: Series, rows: Any) -> None:
     axes.plot(values[~large], rows[~large], ms=4, alpha=0.5, mew=0.8, **style)
     axes.hlines(rows[large], low[large], high[large], color=one.look.color, lw=1.2)
     drawn = values[large] if large.any() else values[:0]
-    axes.plot(drawn, rows[large], ms=6, label=one.name, **style)
+    axes.plot(drawn, rows[large], ms=6, label=plain(one.name), **style)
 
 
 def _heat(axes: Axes, panel: Panel, chart: Chart) -> None:

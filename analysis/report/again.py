@@ -61,8 +61,9 @@ def command(spec: Mapping[str, Any], execution: Mapping[str, Any]) -> str:
 def _value(value: Any, execution: Mapping[str, Any]) -> str:
     """Return a setting as JSON; a file that is known by its content as its path."""
     if isinstance(value, dict) and "sha256" in value:
-        path: str = execution.get("files", {}).get(value["sha256"], value["file"])
-        return path
+        paths = execution.get("files")
+        known = paths if isinstance(paths, dict) else {}
+        return str(known.get(value["sha256"], value.get("file")))
     return json.dumps(value, separators=(",", ":"))
 
 

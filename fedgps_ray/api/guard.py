@@ -1,36 +1,29 @@
 """Consoles that print text from results folders, and let none of it control the terminal."""
 
-from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
-from rich.control import Control
-from rich.measure import Measurement
+from collections.abc import Iterator
+
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from fedgps_ray.units import printable
 
 
-class Shown:
-    """Lets nothing reach a terminal but what it shows: texts may come from anybody's folder."""
+class GuardedConsole(Console):
+    """Lets nothing reach a terminal but what it shows: texts may come from anybody's folder.
 
-    def __init__(self, inner: ConsoleRenderable) -> None:
-        self.inner = inner
+    All that is printed goes through render, also what a live view or a status line shows.
+    """
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for part in console.render(self.inner, options):
-            yield part if part.control else Segment(printable(part.text), part.style)
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement.get(console, options, self.inner)
-
-
-class Guard(RenderHook):
-    """Wraps all that a console prints."""
-
-    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """Return the same things to print, without control characters of their own."""
-        return [each if isinstance(each, Control) else Shown(each) for each in renderables]
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """Yield the parts to print, without control characters or links of their own."""
+        for part in super().render(renderable, options):
+            yield part if part.control else _harmless(part)
 
 
-def guarded(console: Console) -> Console:
-    """Return a console, made to print nothing but what it shows."""
-    console.push_render_hook(Guard())
-    return console
+def _harmless(part: Segment) -> Segment:
+    style = part.style
+    if style is not None and style.link is not None:
+        style = style.update_link(None)
+    return Segment(printable(part.text), style)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from fedgps_ray.api.guard import guarded
+from fedgps_ray.api.guard import GuardedConsole
 
 Progress = Literal["auto"] | bool
 
@@ -29,9 +29,9 @@ class _OneLine(io.StringIO):
 
 def console_for(progress: Progress) -> Console:
     """Return where to print progress."""
-    console = guarded(Console(stderr=True))
+    console = GuardedConsole(stderr=True)
     if progress == "auto" and console.is_jupyter:
         one_line = _OneLine()
-        return guarded(Console(file=one_line, force_jupyter=False, force_terminal=False, width=120))
+        return GuardedConsole(file=one_line, force_jupyter=False, force_terminal=False, width=120)
     shown = console.is_terminal if progress == "auto" else progress
     return console if shown else Console(quiet=True)

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from fedgps_ray.api.guard import guarded
+from fedgps_ray.api.guard import GuardedConsole
 from fedgps_ray.errors import UserError
 from fedgps_ray.loading import load
 
@@ -40,8 +39,8 @@ new = typer.Typer(
     no_args_is_help=True,
     context_settings=HELP,
 )
-out = guarded(Console())
-err = guarded(Console(stderr=True))
+out = GuardedConsole()
+err = GuardedConsole(stderr=True)
 
 
 def command(

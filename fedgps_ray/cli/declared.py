@@ -208,6 +208,7 @@ class Report:
     theory: Annotated[
         bool, typer.Option("--theory", help="Also measure the terms of the paper's theory.")
     ] = False
+    data_dir: DataDir = None
     follow: Annotated[
         bool,
         typer.Option("--follow", help="Rewrite the page while a sweep runs; it reloads itself."),
@@ -217,6 +218,8 @@ class Report:
     def __post_init__(self) -> None:
         if self.follow and self.theory:
             raise UserError("--theory measures finished trials; use it without --follow")
+        if self.data_dir is not None and not self.theory:
+            raise UserError("--data-dir is for --theory, which trains one more round")
         if self.against not in (None, "paper"):
             raise unknown("comparison", str(self.against), ["paper"])
         for folder in self.folders or []:

@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass
 from fedgps_ray.data.arrays import Layout, Treatment
 from fedgps_ray.errors import UserError, unknown
 from fedgps_ray.identity import Settings, Table
-from fedgps_ray.references import Code, found_in, give
+from fedgps_ray.references import Code, give_object
 
 DATASETS: dict[str, str] = {
     "digits": "1,797 grey 8x8 images of handwritten digits, embedded; 10 classes",
@@ -251,7 +251,7 @@ def _described(value: object) -> Any:
     """Return a function of Python as a table, anything else as it is."""
     if isinstance(value, str | Mapping) or not callable(value):
         return value
-    code = give(found_in(value, "dataset"))
+    code = give_object(value, "dataset")
     return {"name": code.name, "code": code.table}
 
 

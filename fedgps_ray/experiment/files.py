@@ -10,7 +10,7 @@ from fedgps_ray.methods import METHODS, Method
 from fedgps_ray.methods.base import is_method
 from fedgps_ray.methods.outside import kind_of, reimported
 from fedgps_ray.models import MODELS
-from fedgps_ray.references import Code, Kind, entry_file, give, is_reference, published, read
+from fedgps_ray.references import Code, Kind, entry_file, give_own, is_reference, published, read
 from fedgps_ray.spec import TrialSpec, trial_spec
 
 KNOWN: Mapping[Kind, Collection[str]] = {
@@ -52,8 +52,8 @@ def _with_code(
     if not isinstance(name, str) or "code" in table or not _is_outside(kind, name):
         return values, files
     folder = _holding(name, (*folders, Path()))  # --set names files from here
-    code = give(read(name, kind, folder, KNOWN[kind]))
-    file = entry_file(name, kind, folder)
+    found, file = read(name, kind, folder, KNOWN[kind]), entry_file(name, kind, folder)
+    code = give_own(found, file)
     paths = {} if file is None else {code.sha256: str(file)}
     return values | {kind: {**table, "name": code.name, "code": code.table}}, files | paths
 
@@ -106,5 +106,5 @@ def named_method(name: str) -> tuple[type[Method], Code | None]:
         if name not in METHODS:
             raise unknown("method", name, METHODS)
         return METHODS[name], None
-    code = give(read(name, "method", Path(), METHODS))
+    code = give_own(read(name, "method", Path(), METHODS), entry_file(name, "method"))
     return kind_of(code), code

@@ -9,6 +9,7 @@ from pathlib import Path
 from fedgps_ray.loggers.base import FIGURES, Curve
 from fedgps_ray.results import files
 from fedgps_ray.results.read import Row
+from fedgps_ray.units import cell
 
 
 class CsvFiles:
@@ -40,11 +41,12 @@ class CsvFiles:
         with path.open("a", newline="") as file:
             lines = csv.writer(file, lineterminator="\n")
             if is_new:
-                lines.writerow([*curve.columns, "round", *FIGURES, "metrics"])
+                lines.writerow([*map(cell, curve.columns), "round", *FIGURES, "metrics"])
             for row in rows:
                 own = json.dumps(dict(row.get("metrics") or {}))
                 values = [row.get(name) for name in FIGURES]
-                lines.writerow([*curve.columns.values(), row["round"], *values, own])
+                settings = map(cell, curve.columns.values())
+                lines.writerow([*settings, row["round"], *values, own])
 
     def end(self, curve: Curve) -> None:
         """Do nothing: the file is complete."""

@@ -9,7 +9,7 @@ from pydantic.dataclasses import is_pydantic_dataclass
 from fedgps_ray.errors import UserError, unknown
 from fedgps_ray.identity import Settings, Table
 from fedgps_ray.methods.base import Method, missing
-from fedgps_ray.references import Code, found_in, found_of, give, given
+from fedgps_ray.references import Code, found_of, give_object, given
 from fedgps_ray.references.failures import failed
 
 RESERVED = ("name", "code", "preset")
@@ -82,6 +82,6 @@ def reimported(method: Method) -> Method:
     """Return a method of a class of the user's as other processes have it: from its source."""
     if found_of(type(method)) is not None:
         return method
-    kind = kind_of(give(found_in(type(method), "method")))
+    kind = kind_of(give_object(type(method), "method"))
     fields = [field.name for field in dataclasses.fields(kind) if field.init]
     return kind(**{name: getattr(method, name) for name in fields})

@@ -15,7 +15,7 @@ from fedgps_ray.models.resnet import resnet18, resnet50
 from fedgps_ray.models.signature import Shape, Sizes, check_options
 from fedgps_ray.models.small import cnn, convnet, mlp
 from fedgps_ray.models.vit import vit
-from fedgps_ray.references import Code, found_in, give, given
+from fedgps_ray.references import Code, give_object, given
 
 __all__ = [
     "MODELS",
@@ -52,7 +52,7 @@ def parse_model(value: object) -> str | Outside:
     if isinstance(value, Outside) or (isinstance(value, str) and value in MODELS):
         return value
     if callable(value):
-        value = {"name": "", "code": give(found_in(value, "model"))}
+        value = {"name": "", "code": give_object(value, "model")}
     if not isinstance(value, Mapping) or "name" not in value:
         raise unknown("model", str(value), MODELS)
     table = dict(value)

@@ -9,9 +9,10 @@ from fedgps_ray.references.code import Bundle, Code, Found, Kind, digest
 from fedgps_ray.references.failures import user_traceback
 from fedgps_ray.references.importing import load
 from fedgps_ray.references.installed import published
-from fedgps_ray.references.objects import found_in
+from fedgps_ray.references.objects import found_in, give_object
+from fedgps_ray.references.own import is_noted, own_files
 from fedgps_ray.references.reading import entry_file, is_reference, read
-from fedgps_ray.references.registry import found_of, give, given, packages
+from fedgps_ray.references.registry import found_of, give, give_own, given, packages
 
 __all__ = [
     "Bundle",
@@ -23,9 +24,13 @@ __all__ = [
     "found_in",
     "found_of",
     "give",
+    "give_object",
+    "give_own",
     "given",
+    "is_noted",
     "is_reference",
     "load",
+    "own_files",
     "packages",
     "published",
     "read",

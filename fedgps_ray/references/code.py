@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Literal, NamedTuple
 from fedgps_ray.errors import UserError
 
 Kind = Literal["method", "model", "dataset"]
+SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Code:
         needed, more = {"target", "sha256"}, {"package", "version"}
         if set(table) not in (needed, needed | more):
             raise UserError(f"the code of {name} must have target and sha256, got {sorted(table)}")
+        if not SHA256.fullmatch(table["sha256"]):
+            raise UserError(f"the code of {name} must have a sha256, got {table['sha256']!r}")
         return cls(name, **table)
 
     @property

@@ -37,8 +37,9 @@ def _installed(code: Code) -> ModuleType:
     needed = f"{code.name} needs the package {code.package} {code.version}"
     if file is None or package is None:
         raise UserError(f"{needed}, which is not installed here")
-    if package.version != code.version or file_digest(file) != code.sha256:
-        raise UserError(f"{needed} as it was when the trial was made; here is {package.version}")
+    if package != (code.package, code.version) or file_digest(file) != code.sha256:
+        here = " ".join(package)
+        raise UserError(f"{needed} as it was when the trial was made; here is {here}")
     return _imported(code.place, code)
 
 

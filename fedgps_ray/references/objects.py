@@ -12,7 +12,7 @@ from fedgps_ray.references.closure import collect
 from fedgps_ray.references.code import Code, Found, Kind, digest
 from fedgps_ray.references.installed import package_of
 from fedgps_ray.references.reading import read, root_of
-from fedgps_ray.references.registry import found_of
+from fedgps_ray.references.registry import found_of, give_own
 
 MAIN = "__main__"
 
@@ -33,6 +33,22 @@ def found_in(value: object, kind: Kind) -> Found:
     if package_of(module) is not None:
         return read(f"{module}:{name}", kind)
     return _of_file(value, module, name)
+
+
+def give_object(value: object, kind: Kind) -> Code:
+    """Allow the code of a class or function to be imported: who has it in Python named it."""
+    return give_own(found_in(value, kind), _own_file(value))
+
+
+def _own_file(value: Any) -> Path | None:
+    """Return the file of the user's that defines a class or function, if one does."""
+    if found_of(value) is not None or getattr(value, "__module__", MAIN) == MAIN:
+        return None
+    try:
+        file = Path(inspect.getsourcefile(value) or "")
+    except TypeError:  # a function that is not written in Python
+        return None
+    return file.resolve() if file.is_file() else None
 
 
 def _of_file(value: Any, module: str, name: str) -> Found:

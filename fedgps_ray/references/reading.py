@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedgps_ray.errors import UserError, nearest, unknown
-from fedgps_ray.references.closure import INIT, Sources, collect, parse, read_text
+from fedgps_ray.references.closure import INIT, collect, parse, read_text
 from fedgps_ray.references.code import Code, Found, Kind, digest, never_local
 from fedgps_ray.references.installed import file_digest, locate, package_of, published
 
@@ -68,12 +68,12 @@ def _definitions(file: Path) -> list[str]:
 
 def _file(place: str, attribute: str, folder: Path) -> Found:
     file = _existing(place, folder)
-    return _kept(f"{file.name}:{attribute}", attribute, collect(file, file.name))
+    return _kept(f"{file.name}:{attribute}", attribute, file)
 
 
-def _kept(name: str, attribute: str, sources: Sources) -> Found:
-    sha256 = digest(*sources)
-    return Found(Code(name, f"{sources.entry}:{attribute}", sha256), sources.texts)
+def _kept(name: str, attribute: str, file: Path, root: Path | None = None) -> Found:
+    sources = collect(file, file.name, root)
+    return Found(Code(name, f"{sources.entry}:{attribute}", digest(*sources)), sources.texts)
 
 
 def _module(module: str, attribute: str, folder: Path) -> Found:
@@ -82,13 +82,13 @@ def _module(module: str, attribute: str, folder: Path) -> Found:
         raise UserError(f"{name}: '{module}' is neither a file that ends in .py nor a module")
     file = _in_folder(module, folder)
     if file is not None:
-        return _kept(name, attribute, collect(file, file.name, root=folder))
+        return _kept(name, attribute, file, folder)
     file = locate(module)
     if file is None:
         raise UserError(f"{name}: there is no module '{module}', neither here nor installed")
     package = package_of(module)
     if package is None:
-        return _kept(name, attribute, collect(file, file.name, root=root_of(file, module)))
+        return _kept(name, attribute, file, root_of(file, module))
     return Found(Code(name, name, file_digest(file), package.name, package.version), {})
 
 

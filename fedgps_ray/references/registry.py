@@ -1,11 +1,13 @@
 """The outside code that this process may import: what the user named, and nothing else."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from fedgps_ray.errors import UserError
 from fedgps_ray.references.code import Code, Found
 from fedgps_ray.references.importing import load
+from fedgps_ray.references.own import note
 
 _GIVEN: dict[Code, Mapping[str, str]] = {}
 _IMPORTED: dict[Code, Any] = {}
@@ -16,6 +18,15 @@ def give(found: Found) -> Code:
     """Allow code to be imported; nothing is imported yet."""
     _GIVEN.setdefault(found.code, found.sources)
     return found.code
+
+
+def give_own(found: Found, file: Path | None) -> Code:
+    """Allow code that the user named to be imported, and remember that it is the user's.
+
+    file: where the user has it, if it is in a file.
+    """
+    note(found.code, file)
+    return give(found)
 
 
 def given(code: Code) -> Any:

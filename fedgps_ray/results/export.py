@@ -7,9 +7,11 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pandas.api.types import is_numeric_dtype
 
 from fedgps_ray.identity import Table
 from fedgps_ray.results import files
+from fedgps_ray.units import cell
 
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
@@ -24,7 +26,9 @@ def _as_parquet(frame: pd.DataFrame, path: Path) -> None:
 
 
 def _as_csv(frame: pd.DataFrame, path: Path) -> None:
-    frame.assign(**_maps_as_json(frame)).to_csv(path, index=False)
+    told = frame.assign(**_maps_as_json(frame))
+    texts = {str(name): told[name].map(cell) for name in told if not is_numeric_dtype(told[name])}
+    told.assign(**texts).rename(columns=cell).to_csv(path, index=False)
 
 
 def _maps_as_json(frame: pd.DataFrame) -> Table:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from fedgps_ray import identity
 from fedgps_ray.errors import UserError
 from fedgps_ray.results import files, tables
-from fedgps_ray.results.schema import DONE, LAYOUT_VERSION, SPEC, STATUSES
+from fedgps_ray.results.schema import DONE, LAYOUT_VERSION, SPEC, STATUSES, TEXT
 from fedgps_ray.units import printable
 
 Row = dict[str, Any]
@@ -118,8 +118,25 @@ def _check_settings(folder: Path, info: Row) -> None:
     rounds, method = info["spec"]["rounds"], info["spec"]["method"]["name"]
     if not _is_number(rounds, int) or rounds < 1 or not isinstance(method, str):
         raise ValueError(f"rounds is {rounds!r}, method.name is {method!r}")
-    if not is_older(info):
-        columns(folder, info)
+    plain = identity.columns(_name(folder), info["spec"], {})  # an older trial has more in its rows
+    _check_columns(plain if is_older(info) else columns(folder, info))
+
+
+def _check_columns(row: Row) -> None:
+    """Refuse settings that are of another kind than the columns they become."""
+    for name, kind in SPEC:
+        value = row[name]
+        if kind == TEXT:
+            is_right = isinstance(value, str)
+        else:
+            is_right = _is_number(value, int if kind == pa.int64() else int | float)
+        if value is not None and not (is_right and _is_short(value)):
+            raise ValueError(f"{name} is {value!r}")
+
+
+def _is_short(value: str | float) -> bool:
+    """Say whether a column has room for a value: of text there may be any, of digits not."""
+    return not isinstance(value, int) or abs(value) < 2**63
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -262,6 +262,8 @@ def _copy(source: Path, target: Path) -> None:
 
 def aside(folder: Path, where: Path) -> Path:
     """Move a trial to the quarantine, under a name that is free, and return where it is now."""
+    for path in (folder.parent, folder):
+        files.refuse_link(path)
     files.folder(where)
     names = (where / f"{folder.name}-{number}" for number in itertools.count(1))
     free = next(path for path in names if not path.exists() and not path.is_symlink())

@@ -19,11 +19,12 @@ from fedgps_ray.identity import Table
 from fedgps_ray.methods.base import Turn
 from fedgps_ray.methods.fedgps import FedGPS
 from fedgps_ray.results import files
+from fedgps_ray.results.named import known_files
 from fedgps_ray.results.read import read_trial, trial_folders
 from fedgps_ray.results.schema import ENDED
 from fedgps_ray.rounds.setup import Setup, prepare
 from fedgps_ray.rounds.worker import Worker
-from fedgps_ray.spec import TrialSpec, execution_spec, trial_spec
+from fedgps_ray.spec import TrialSpec, trial_spec
 from fedgps_ray.tensors import Params
 
 SAMPLES = 256  # of each distribution; exact transport takes the cube of it
@@ -69,8 +70,16 @@ class Curvature(NamedTuple):
     weights_norm: float
 
 
-def measure_all(folder: Path, notify: Callable[[str], None], samples: int = SAMPLES) -> list[Path]:
-    """Write theory.json for each finished trial of a folder that does not have it yet."""
+def measure_all(
+    folder: Path,
+    notify: Callable[[str], None],
+    samples: int = SAMPLES,
+    data_dir: Path | None = None,
+) -> list[Path]:
+    """Write theory.json for each finished trial of a folder that does not have it yet.
+
+    data_dir: where the user keeps data; the folder does not say that, and nothing is downloaded.
+    """
     nested = sorted(path.parent for path in folder.glob("*/trials/*/trial.json"))
     trials = trial_folders(folder) or nested
     if not trials:
@@ -81,16 +90,25 @@ def measure_all(folder: Path, notify: Callable[[str], None], samples: int = SAMP
             notify(f"{trial.name}: not measured, it has not ended")
         elif not (trial / FILE).exists():
             notify(f"{trial.name}: measuring")
-            files.write_json(trial / FILE, measure(trial, samples))
+            _refuse_links(folder, trial)
+            files.write_json(trial / FILE, measure(trial, samples, data_dir))
             written.append(trial / FILE)
     return written
 
 
-def measure(folder: Path, samples: int = SAMPLES) -> Table:
+def _refuse_links(folder: Path, trial: Path) -> None:
+    """Raise an error if the way from a folder to a trial may lead out of it."""
+    while trial != folder:
+        files.refuse_link(trial)
+        trial = trial.parent
+
+
+def measure(folder: Path, samples: int = SAMPLES, data_dir: Path | None = None) -> Table:
     """Return the terms of the theorem for each client of one more round, and the curvature."""
     info = read_trial(folder)
     spec = trial_spec(**info["spec"])
-    worker = Worker(with_surrogate(spec, execution_spec(**info["execution"]).source))
+    own = known_files(info["execution"].get("files", {}))
+    worker = Worker(with_surrogate(spec, Source(data_dir, files=own)))
     params = read_model(folder, worker)
     probe = Probe(worker, params, samples)
     return {

@@ -12,10 +12,10 @@ from matplotlib.colors import to_hex
 
 from fedgps_ray.analysis import figures, load, metrics, published, statistics
 from fedgps_ray.analysis.figures.ablation import variant
-from fedgps_ray.analysis.figures.chart import POINTS, Axis, Chart, Panel, Series, to_json
+from fedgps_ray.analysis.figures.chart import POINTS, Axis, Chart, Guide, Panel, Series, to_json
 from fedgps_ray.analysis.figures.frames import leading
 from fedgps_ray.analysis.figures.looks import COLOURS, MARKERS, OWN_COLOURS, STROKES, looks
-from fedgps_ray.analysis.figures.paint import room_for
+from fedgps_ray.analysis.figures.paint import paint, room_for
 from fedgps_ray.errors import UserError
 
 CEILINGS = {"fedavg": 0.5, "fedprox": 0.6, "scaffold": 0.55, "fedgps": 0.7}
@@ -404,3 +404,16 @@ def test_a_figure_without_panels_is_refused():
 def test_long_names_make_a_figure_wider():
     assert room_for(["FedAvg", "FedGPS"]) == 0
     assert room_for(["x" * 60]) == pytest.approx(20 * 0.075)
+
+
+@pytest.mark.parametrize("name", [r"$\frac{$", "$$", "_under", "$x^{$", r"\$a$"])
+def test_every_name_is_drawn_as_it_is(tmp_path, name):
+    series = (Series(name, LOOK, [1, 2], [0.1, 0.2], [0.0, 0.1], [0.2, 0.3]),)
+    guides = (Guide("x", 1.5, name),)
+    for kind, y in (("lines", Axis(name)), ("dots", Axis(name, (name, "b"))), ("marks", Axis("y"))):
+        chart = Chart(kind, (Panel(name, series),), Axis(name), y, guides=guides)
+        assert figures.save(chart, tmp_path, kind).stat().st_size > 1000
+    (legend,) = paint(chart).legends
+    assert legend.get_texts()[0].get_text().replace(r"\$", "$").strip() == name
+    rank = statistics.ranking(pd.DataFrame({name: [1.0, 2.0], "b": [2.0, 3.0], "c": [0.0, 1.0]}))
+    figures.save(figures.critical_difference({name: rank}), tmp_path, "ranks")

@@ -162,3 +162,12 @@ def test_the_terminal_marks_best_and_second():
     printed = console.file.getvalue()
     assert "\x1b[1m2.50" in printed
     assert "\x1b[4m1.50 ± 0.10" in printed
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "@x", "-2+3"])
+def test_no_text_of_a_table_becomes_a_formula(text):
+    rows = ((Cell(text), Cell("-0.5", -0.5), Cell("-"), Cell("-1")),)
+    made = to_csv(Table("t", ((Head(text), Head("a"), Head("b"), Head("c")),), rows))
+    head, line = csv.reader(io.StringIO(made, newline=""))
+    assert head[0].startswith("'")
+    assert (line[0][0], line[1:]) == ("'", ["-0.5", "-", "-1"])

@@ -2,6 +2,9 @@
 
 import json
 import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,8 +15,11 @@ from safetensors.torch import load_file
 from scipy.stats import wasserstein_distance
 
 from fedgps_ray.analysis import theory as shown
+from fedgps_ray.cli.declared import Report
+from fedgps_ray.data.datasets import Source
 from fedgps_ray.errors import UserError
 from fedgps_ray.methods import METHODS
+from fedgps_ray.results import files
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.spec import ExecutionSpec, trial_spec
@@ -263,3 +269,39 @@ def test_the_path_condition_is_drawn_where_it_holds():
 def test_the_file_is_json_with_plain_numbers(results):
     trial = next(results.glob("trials/*/rounds.parquet")).parent
     assert json.loads(json.dumps(theory.measure(trial, 10)))["samples"] == 10
+
+
+@pytest.mark.parametrize("place", ["trials", "trials/ID", "sweep"])
+def test_nothing_is_written_through_a_link(tmp_path, place):
+    trial = run(tmp_path / "theirs" / "sweep", method="fedavg", rounds=1)
+    folder = tmp_path / "theirs" / "sweep"
+    link = tmp_path / "sent" / place.replace("ID", trial.name)
+    link.parent.mkdir(parents=True)
+    link.symlink_to(folder if place == "sweep" else folder / place.replace("ID", trial.name))
+    with pytest.raises(UserError, match="is a symbolic link"):
+        theory.measure_all(tmp_path / "sent", print, samples=10)
+    assert not (trial / theory.FILE).exists()
+
+
+def test_where_data_is_read_the_folder_does_not_say(tmp_path, monkeypatch):
+    trial = run(tmp_path, method="fedavg", rounds=1)
+    info = json.loads((trial / "trial.json").read_text())
+    told = {"data_dir": "/theirs", "download": True, "files": {"a" * 64: "/dev/zero"}}
+    files.write_json(trial / "trial.json", {**info, "execution": info["execution"] | told})
+    used = []
+    monkeypatch.setattr(theory, "with_surrogate", lambda spec, source: used.append(source))
+    monkeypatch.setattr(theory, "Worker", lambda setup: None)
+    monkeypatch.setattr(theory, "read_model", lambda folder, worker: None)
+    monkeypatch.setattr(theory, "Probe", lambda *_: SimpleNamespace(clients=list, curvature=Empty))
+    for data_dir in (None, Path("/mine")):
+        theory.measure(trial, data_dir=data_dir)
+    assert used == [Source(None, False, {}), Source(Path("/mine"), False, {})]
+
+
+class Empty(NamedTuple):
+    """No figures."""
+
+
+def test_the_option_for_data_is_for_the_theory():
+    with pytest.raises(UserError, match="--data-dir is for --theory"):
+        Report(folders=[Path()], data_dir=Path("data"))

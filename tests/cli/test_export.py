@@ -9,11 +9,15 @@ import sys
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import fedgps_ray
 from fedgps_ray import cli
+from fedgps_ray.loggers.base import Curve
+from fedgps_ray.loggers.csv_files import CsvFiles
 from fedgps_ray.methods import METHODS
+from fedgps_ray.results.export import write_table
 from tests.cli.test_options import heavy_imports
 
 RESULTS = Path(__file__).parents[1] / "results" / "layout2"
@@ -172,3 +176,36 @@ def test_run_logs_and_resume_knows(tmp_path, monkeypatch):
 def test_an_unknown_logger_is_told(monkeypatch, capsys):
     assert fedgps(monkeypatch, "run", "--log", "tensorbord") == 2
     assert "unknown logger 'tensorbord'. Did you mean 'tensorboard'?" in capsys.readouterr().err
+
+
+def test_a_return_in_a_text_begins_no_line(tmp_path):
+    write_table(pd.DataFrame({"x": ["a\r=1", "\r=1"]}), tmp_path / "x.csv")
+    assert (tmp_path / "x.csv").read_bytes() == "x\na\ufffd=1\n\ufffd=1\n".encode()
+
+
+HARMFUL = ["=1+1", "+1", "@SUM(1)", "-2+3+cmd|' /C calc'!A0", "\tx"]
+
+
+@pytest.mark.parametrize("text", HARMFUL)
+def test_no_text_of_a_table_becomes_a_formula(text, tmp_path):
+    kinds = {"text": [text, "x"], "number": [-1.5, 2.0], text: ["-", "-1.5"]}
+    frame = pd.DataFrame(kinds).astype({"text": pd.ArrowDtype(pa.string())})
+    write_table(frame.assign(kind=frame["text"].astype("category")), tmp_path / "x.csv")
+    with (tmp_path / "x.csv").open(newline="") as file:
+        head, first, second = csv.reader(file)
+    assert head == ["text", "number", f"'{text}", "kind"]
+    assert first == [f"'{text}", "-1.5", "-", f"'{text}"]
+    assert second == ["x", "2.0", "-1.5", "x"]
+
+
+@pytest.mark.parametrize("text", HARMFUL)
+def test_no_text_of_a_log_becomes_a_formula(text, tmp_path):
+    log = CsvFiles(tmp_path)
+    named = {"method": "m", "dataset": "d", "scenario": 1, "seed": 0}
+    curve = Curve("a" * 12, {**named, "model": text, text: -1}, {}, "running", {})
+    log.write(curve, [{"round": 1, "loss": -2.0}])
+    with next(tmp_path.glob("logs/csv/*.csv")).open(newline="") as file:
+        head, line = csv.reader(file)
+    assert head[4:7] == ["model", f"'{text}", "round"]
+    assert line[4:7] == [f"'{text}", "-1", "1"]
+    assert log.last_round(curve) == 1

@@ -2,20 +2,24 @@
 
 import io
 import json
+import os
 import socket
 import sys
 
 import pytest
-from rich.console import Console
+from rich.live import Live
+from rich.status import Status
 from rich.table import Table
+from rich.text import Text
 
 from fedgps_ray import cli
-from fedgps_ray.api.guard import Guard
+from fedgps_ray.api.guard import GuardedConsole
 from fedgps_ray.cli.app import err
 from fedgps_ray.cli.commands import resume as resuming
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import load
 from fedgps_ray.experiment.tables import parse_setting
+from fedgps_ray.identity import trial_id
 from fedgps_ray.results import files, schema
 from fedgps_ray.results.named import known_files
 from fedgps_ray.results.read import hashes, read_rows
@@ -161,8 +165,7 @@ def test_control_characters_are_marked(text):
 
 
 def test_consoles_guard_tables_and_colours_remain():
-    console = Console(file=io.StringIO(), force_terminal=True, width=60)
-    console.push_render_hook(Guard())
+    console = GuardedConsole(file=io.StringIO(), force_terminal=True, width=60)
     table = Table("name")
     table.add_row(f"[red]{ESCAPES}x[/]")
     console.print(table)
@@ -170,7 +173,39 @@ def test_consoles_guard_tables_and_colours_remain():
     assert "\x07" not in written
     assert "\x1b[31m" in written
     assert "\x1b[2J" not in written
-    assert any(isinstance(hook, Guard) for hook in err._render_hooks)
+    assert isinstance(err, GuardedConsole)
+
+
+def test_live_views_and_status_lines_are_guarded_too():
+    console = GuardedConsole(file=io.StringIO(), force_terminal=True, width=60)
+    with Live(console=console, auto_refresh=False) as live:
+        live.update(f"live {ESCAPES}[red]x", refresh=True)
+    with console.status(f"status {ESCAPES}x"):
+        pass
+    written = console.file.getvalue()
+    assert "live" in written
+    assert "status" in written
+    assert "\x1b[31m" in written
+    assert not [sign for sign in ("\x07", "\x9b", "\x1b]", "\x1b[2J") if sign in written]
+
+
+def test_no_name_becomes_a_link(tmp_path):
+    console = GuardedConsole(file=io.StringIO(), force_terminal=True, width=60)
+    console.print("[link=http://example.org/\x1bc]name[/]")
+    assert console.file.getvalue() == "name\n"
+
+
+def test_verify_shows_the_name_of_a_folder_as_it_is(finished, monkeypatch):
+    trial_json(finished).parent.rename(finished / "trials" / f"[link=x]{ESCAPES}[red]name")
+    shown = []
+    monkeypatch.setattr(Status, "update", lambda self, text: shown.append(Text.from_markup(text)))
+    monkeypatch.setattr(sys, "argv", ["fedgps-ray", "verify", str(finished)])
+    with pytest.raises(SystemExit):
+        cli.main()
+    (text,) = shown
+    assert not text.spans
+    assert "\x1b" not in text.plain
+    assert "[link=x]" in text.plain
 
 
 def test_a_state_shows_no_control_characters(tmp_path):
@@ -217,6 +252,55 @@ def test_wrong_types_in_trial_json_are_one_line(interrupted, fedgps, change):
         code, _, said = fedgps(*command)
         assert code == 2
         assert "trial.json is damaged" in said
+
+
+def with_settings(folder, **settings):
+    """Give a trial other settings, and the id and the hashes that go with them."""
+    path = trial_json(folder)
+    info = json.loads(path.read_text())
+    for key in ("spec", "identity"):
+        info[key] |= settings
+    info["trial_id"] = trial_id(info["identity"], info["identity_version"])
+    files.write_json(path, info)
+    path.parent.rename(path.parent.with_name(info["trial_id"]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seed": "1 --storage s3://x"}, {"seed": 2**63}, {"clients": True}, {"batch_size": 1.5}],
+)
+def test_settings_of_another_kind_are_one_line(finished, fedgps, change):
+    with_settings(finished, **change)
+    code, _, said = fedgps("report", finished)
+    assert code == 2
+    assert f"trial.json is damaged ({next(iter(change))} is " in said
+
+
+@pytest.mark.parametrize("told", [[1], {"a" * 64: 5}, 3])
+def test_a_table_of_files_that_is_none_stops_no_report(finished, fedgps, told):
+    with_settings(finished, dataset={"name": "npz", "file": "x", "sha256": "a" * 64})
+    (path,) = finished.glob("trials/*/trial.json")
+    info = json.loads(path.read_text())
+    info["execution"]["files"] = told
+    parts = {name: path.with_name(f"{name}.parquet") for name in ("rounds", "clients", "partition")}
+    for part in parts.values():
+        part.unlink()
+    files.write_json(path, {**info, "files": {}})
+    code, _, said = fedgps("report", finished)
+    assert (code, said) == (0, said)
+
+
+def test_a_pipe_in_place_of_rows_does_not_stop_a_replay(finished, fedgps):
+    path = trial_json(finished)
+    info = json.loads(path.read_text())
+    path.with_name("rounds.parquet").unlink()
+    os.mkfifo(path.with_name("rounds.parquet"))
+    files.write_json(path, {**info, "files": {}})
+    code, said, _ = fedgps("verify", finished)
+    assert (code, "rounds.parquet is damaged (it is not a file)" in " ".join(said.split())) == (
+        1,
+        True,
+    )
 
 
 # --- seals and replays ----------------------------------------------------------------------------

@@ -264,7 +264,7 @@ def test_killed_owner_takes_its_actors_along_and_resume_ends_the_trial(
     assert info["status"] == "running"
     assert 0 < done < 3, "the third round was held"
     go.touch()
-    resumed = start(tmp_path, "resume", str(tmp_path), "--trust-code")
+    resumed = start(tmp_path, "resume", str(tmp_path))
     output, errors = resumed.process.communicate(timeout=patient(100))
     assert resumed.process.returncode == 0, errors
     assert "continuing after round" in errors

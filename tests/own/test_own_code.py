@@ -7,7 +7,8 @@ import pytest
 
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import resolve
-from fedgps_ray.references import read, registry
+from fedgps_ray.identity import trial_id
+from fedgps_ray.references import digest, give_own, read, registry
 from fedgps_ray.results import files
 from fedgps_ray.results.code import admit
 from tests.own.conftest import METHOD, QUICK
@@ -121,6 +122,22 @@ def test_a_replay_imports_only_the_same_file_or_trusted_code(here, fedgps_ray, m
     assert (code, "1 of 1 trials hold" in out) == (0, True)
 
 
+@pytest.mark.parametrize("sha256", ["/usr/lib", "../../..", "A" * 64, "a" * 63])
+def test_a_hash_of_code_that_is_none_is_refused(sha256, tmp_path):
+    settings = {"dataset": {"name": "x", "code": {"target": "e.py:data", "sha256": sha256}}}
+    with pytest.raises(UserError, match="must have a sha256"):
+        admit(settings, [tmp_path], trust=True)
+
+
+def test_a_kept_copy_that_is_no_text_is_told(here, fedgps_ray, monkeypatch):
+    assert fedgps_ray(*RUN)[0] == 0
+    folder = stop_after_a_round(here)
+    next(folder.glob("code/*/mine.py")).write_bytes(b"\xff\xfe")
+    forget(monkeypatch)
+    code, _, err = fedgps_ray("resume", "runs/default", "--trust-code")
+    assert (code, "mine.py cannot be read" in err) == (2, True)
+
+
 def test_a_kept_copy_that_was_changed_is_refused(here, fedgps_ray, monkeypatch):
     assert fedgps_ray(*RUN)[0] == 0
     folder = stop_after_a_round(here)
@@ -137,15 +154,123 @@ def test_a_folder_cannot_have_installed_functions_called(target, tmp_path, monke
     forget(monkeypatch)
     settings = {"dataset": {"name": target, "code": code.table, "options": {"args": "true"}}}
     with pytest.raises(UserError, match="--trust-code"):
-        admit(settings, [tmp_path], {})
+        admit(settings, [tmp_path])
     assert not registry._GIVEN
-    assert admit(settings, [tmp_path], {}, trust=True)
+    assert admit(settings, [tmp_path], trust=True)
 
 
-def test_a_folder_may_name_networks_of_installed_packages(tmp_path):
-    for target in ("torchvision.models:mobilenet_v3_small", "torchvision.models.resnet:ResNet"):
-        settings = {"model": {"name": target, "code": read(target, "model").code.table}}
-        assert "torchvision" in admit(settings, [tmp_path], {})[0]
+def asked(target, part="model", **options):
+    """Return settings as a folder has them, with a true hash."""
+    code = read(target, "model").code
+    return {part: {"name": "harmless", "code": code.table, "options": options}}
+
+
+def test_a_folder_may_name_networks_of_torchvision(tmp_path):
+    (said,) = admit(asked("torchvision.models:mobilenet_v3_small", num_classes=7), [tmp_path])
+    assert said.startswith("torchvision.models:mobilenet_v3_small is imported from the installed")
+
+
+@pytest.mark.parametrize(
+    ("target", "part"),
+    [
+        ("torchvision.models._api:inspect.os.system", "dataset"),
+        ("torchvision.models._api:inspect.os.system", "model"),
+        ("torchvision.models:resnet18", "dataset"),
+        ("torchvision.models:resnet18", "method"),
+        ("torchvision.models:get_model_weights", "model"),
+        ("torchvision.models:resnet.load_state_dict_from_url", "model"),
+        ("torchvision.models.resnet:ResNet", "model"),
+        ("torchvision.models.detection:fasterrcnn_resnet50_fpn", "model"),
+    ],
+)
+def test_a_folder_may_name_nothing_else_of_torchvision(target, part, tmp_path, monkeypatch):
+    forget(monkeypatch)
+    with pytest.raises(UserError, match="--trust-code"):
+        admit(asked(target, part, command="id"), [tmp_path])
+    assert not registry._GIVEN
+
+
+@pytest.mark.parametrize("option", ["weights", "weights_backbone", "pretrained"])
+def test_a_folder_cannot_have_weights_downloaded(option, tmp_path):
+    target = "torchvision.models:resnet18"
+    give_own(read(target, "model"), None)
+    for settings in (asked(target, **{option: "DEFAULT"}), asked(target)):
+        settings["model"][option] = "DEFAULT"
+        with pytest.raises(UserError, match=f"{target} with {option} would download"):
+            admit(settings, [tmp_path])
+    assert admit(settings, [tmp_path], trust=True)
+
+
+def test_a_folder_cannot_have_modules_imported_to_look_at_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedgps_ray.references.importing._imported", pytest.fail)
+    settings = asked("this:s")
+    for package in ("python", "torch", "torchvision"):  # its own claim, which may be false
+        settings["model"]["code"]["package"] = package
+        with pytest.raises(UserError, match="this:s is code of an installed package"):
+            admit(settings, [tmp_path])
+
+
+def test_code_of_a_package_that_the_user_has_used_is_admitted(tmp_path):
+    target = "torchvision.models.resnet:ResNet"
+    give_own(read(target, "model"), None)
+    assert target in admit(asked(target), [tmp_path])[0]
+    settings = asked(target)
+    settings["model"]["code"]["version"] = "0.1"
+    with pytest.raises(UserError, match="--trust-code"):
+        admit(settings, [tmp_path])
+
+
+def test_what_was_trusted_once_is_the_users(here, fedgps_ray, monkeypatch, own_state):
+    assert fedgps_ray(*RUN)[0] == 0
+    stop_after_a_round(here)
+    (own_state / "own_code.json").unlink()
+    forget(monkeypatch)
+    assert fedgps_ray("resume", "runs/default")[0] == 2
+    assert fedgps_ray("resume", "runs/default", "--trust-code")[0] == 0
+    stop_after_a_round(here)
+    forget(monkeypatch)
+    code, _, err = fedgps_ray("resume", "runs/default")
+    assert code == 0, err
+    assert "/code/" in err
+
+
+def strange(folder, place, text, files_of):
+    """Return settings of a folder that brings code along and calls it the user's."""
+    sha256 = digest(place, {place: text})
+    copy = folder / "code" / sha256[:12] / place
+    copy.parent.mkdir(parents=True)
+    copy.write_text(text)
+    settings = {"dataset": {"name": "x", "code": {"target": f"{place}:data", "sha256": sha256}}}
+    return settings, {sha256: str(files_of(copy))}
+
+
+@pytest.mark.parametrize("way", ["through proc", "up and down", "beside", "deep"])
+def test_a_folder_does_not_say_which_file_is_the_users(way, here, fedgps_ray, monkeypatch):
+    """The table of files in trial.json plays no role for code, wherever it leads."""
+    assert fedgps_ray("run", *QUICK)[0] == 0
+    folder = stop_after_a_round(here)
+    (here / "evil.py").write_text("open('pwned', 'w')\n")
+    place = "a/" * 30 + "evil.py" if way == "deep" else "evil.py"
+    lead = {
+        "through proc": lambda copy: f"/proc/self/cwd/{copy.relative_to(here)}",
+        "up and down": lambda copy: copy.parent / ".." / copy.parent.name / copy.name,
+        "beside": lambda copy: here / "evil.py",
+        "deep": lambda copy: "/etc/hostname",
+    }[way]
+    settings, paths = strange(folder, place, "open('pwned', 'w')\n", lead)
+    info = json.loads((folder / "trial.json").read_text())
+    for key in ("spec", "identity"):
+        info[key] |= settings
+    info["trial_id"] = trial_id(info["identity"], info["identity_version"])
+    info["execution"]["files"] = paths
+    files.write_json(folder / "trial.json", info)
+    folder.rename(folder.with_name(info["trial_id"]))
+    forget(monkeypatch)
+    code, _, err = fedgps_ray("resume", "runs/default")
+    assert (code, "there is no file of yours" in err, "--trust-code" in err) == (2, True, True)
+    code, out, _ = fedgps_ray("verify", "runs/default")
+    assert (code, "--trust-code" in out) == (1, True)
+    assert not (here / "pwned").exists()
 
 
 # --- mistakes -------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from fedgps_ray.rounds.checkpoint import Saver, load
 from fedgps_ray.rounds.loop import Snapshot
 from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.spec import ExecutionSpec, trial_spec
-from fedgps_ray.sweep.ledger import Ledger
+from fedgps_ray.sweep.ledger import Ledger, aside
 from fedgps_ray.sweep.state import State
 
 SPEC = trial_spec(
@@ -102,6 +102,18 @@ def test_a_finished_file_that_is_a_link_is_replaced_itself(results, outside, unt
     (results / ".live.json.part").symlink_to(outside / "thesis.txt")
     State("x", 1, 1).save(results)
     assert not (results / "live.json").is_symlink()
+
+
+@pytest.mark.parametrize("place", ["trials", "trials/ID"])
+def test_a_damaged_trial_behind_a_link_is_not_moved(tmp_path, results, place):
+    store = TrialStore(tmp_path / "theirs", SPEC)
+    store.open(ExecutionSpec(out=tmp_path / "theirs"))
+    name = place.replace("ID", SPEC.trial_id)
+    (results / name).parent.mkdir(exist_ok=True)
+    (results / name).symlink_to(tmp_path / "theirs" / name)
+    with pytest.raises(UserError, match="is a symbolic link"):
+        aside(results / "trials" / SPEC.trial_id, results / "quarantine")
+    assert (store.folder / "trial.json").exists()
 
 
 def test_a_quarantine_that_is_a_link_is_refused(results, outside, untouched):

@@ -16,6 +16,7 @@ from fedgps_ray.cli.app import err, out, say, writing
 from fedgps_ray.cli.declared import Report
 from fedgps_ray.loading import load as load_code
 from fedgps_ray.results.folders import has_results, no_results
+from fedgps_ray.units import printable
 
 MOST_LINES = 10  # about trials that were left out
 
@@ -32,7 +33,7 @@ def report(options: Report) -> None:
     where = options.target or folders[0] / "report"
     with err.status("reading results") as status:
         if options.theory:
-            _measure_theory(folders, status)
+            _measure_theory(folders, status, options.data_dir)
         make = _follow if options.follow else _write
         written, runs = writing(where, lambda: make(folders, where, options, status))
     if options.as_json:
@@ -61,13 +62,13 @@ def _follow(
 
 
 def _teller(status: Status) -> Callable[[str], None]:
-    return lambda text: status.update(escape(text))
+    return lambda text: status.update(escape(printable(text)))
 
 
-def _measure_theory(folders: list[Path], status: Status) -> None:
+def _measure_theory(folders: list[Path], status: Status, data_dir: Path | None) -> None:
     measure_all = load_code("fedgps_ray.tools.theory:measure_all")
     for folder in folders:
-        measure_all(folder, _teller(status))
+        measure_all(folder, _teller(status), data_dir=data_dir)
 
 
 def _publish(where: Path, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from fedgps_ray.identity import ID, Table
 from fedgps_ray.loading import load
 from fedgps_ray.results.code import admit
 from fedgps_ray.results.folders import no_results
-from fedgps_ray.results.named import known_files, named_files
+from fedgps_ray.results.named import known_files
 from fedgps_ray.results.read import (
     check,
     headless,
@@ -61,19 +61,15 @@ def _admit_sweep(options: Resume) -> None:
     facts, folders = read_experiment(options.folder), [options.folder]
     folders += trial_folders(options.folder)
     for cell in facts["cells"]:
-        admit_code(cell["spec"], folders, facts.get("execution"), options.trust_code)
+        admit_code(cell["spec"], folders, options.trust_code)
 
 
 _TOLD: set[str] = set()
 
 
-def admit_code(settings: Table, folders: list[Path], told: object, trust: bool) -> None:
-    """Allow the code of a trial to be imported, and say once from where.
-
-    told: how the trial ran, according to its folder.
-    """
-    where = named_files(told.get("files", {}) if isinstance(told, dict) else {})
-    for line in admit(settings, folders, where, trust):
+def admit_code(settings: Table, folders: list[Path], trust: bool) -> None:
+    """Allow the code of a trial to be imported, and say once from where."""
+    for line in admit(settings, folders, trust):
         if line not in _TOLD:
             say(line)
         _TOLD.add(line)
@@ -144,7 +140,7 @@ def _to_do(trial: Path, trust: bool, unreadable: list[str]) -> tuple[Path, Trial
         if info["status"] in ENDED and not problems:
             _note_unsealed(trial, info)
             return None
-        admit_code(info["spec"], [trial, out], info["execution"], trust)
+        admit_code(info["spec"], [trial, out], trust)
         spec = spec_of(trial, info)
     except UserError as problem:  # it cannot be run; the other trials go on
         unreadable.append(str(problem))

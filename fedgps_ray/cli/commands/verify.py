@@ -20,6 +20,7 @@ from fedgps_ray.results.named import known_files
 from fedgps_ray.results.read import read_trial, trial_folders
 from fedgps_ray.tools.replay import Replay, replay
 from fedgps_ray.tools.verify import Proof, run_checks, run_laws
+from fedgps_ray.units import printable
 
 
 def verify(options: Verify) -> None:
@@ -60,7 +61,7 @@ def _verify_folder(folder: Path, options: Verify) -> None:
     replays = []
     with err.status("training again") as status:
         for trial in trials:
-            status.update(f"training {trial.name} again")
+            status.update(f"training {escape(printable(trial.name))} again")
             replays.append(_replay(trial, options))
     if options.as_json:
         print(json.dumps([each._asdict() for each in replays]))
@@ -77,8 +78,7 @@ def _replay(trial: Path, options: Verify) -> Replay:
     try:
         info = read_trial(trial)
         files = known_files(info["execution"].get("files", {}))
-        folders = [trial, trial.parent.parent]
-        admit_code(info["spec"], folders, info["execution"], options.trust_code)
+        admit_code(info["spec"], [trial, trial.parent.parent], options.trust_code)
     except UserError as problem:
         return Replay(trial.name, 0, 0, str(problem))
     sources = {"data_dir": options.data_dir, "files": files}
@@ -89,7 +89,7 @@ def _verify_methods(options: Verify) -> None:
     proofs = []
     with err.status("checking") as status:
         for proof in _proofs(options.names or [], options.ray):
-            status.update(f"{proof.method}: {escape(proof.claim)}")
+            status.update(escape(printable(f"{proof.method}: {proof.claim}")))
             proofs.append(proof)
     if options.as_json:
         print(json.dumps([proof._asdict() for proof in proofs]))

@@ -5,10 +5,10 @@ import re
 import time
 from pathlib import Path
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.live import Live
 
-from fedgps_ray.api.guard import guarded
+from fedgps_ray.api.guard import GuardedConsole
 from fedgps_ray.cli import keys
 from fedgps_ray.cli.app import err, out, writing
 from fedgps_ray.cli.declared import Watch
@@ -41,7 +41,7 @@ def watch(options: Watch) -> None:
 def _show_once(picture: RenderableType, svg: Path | None) -> None:
     out.print(picture)
     if svg is not None:
-        console = guarded(Console(record=True, width=SVG_WIDTH, file=io.StringIO()))
+        console = GuardedConsole(record=True, width=SVG_WIDTH, file=io.StringIO())
         console.print(picture)
         drawn = console.export_svg(title="fedgps-ray")
         alone = re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL)  # fonts of another host
