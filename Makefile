@@ -24,7 +24,7 @@ test: $(READY)  ## the tests, in some minutes
 
 testall: $(READY)  ## also the slow ones: crashes of actors, servers, processes and nodes on real Ray, and chaos
 	$(BIN)/python -m pytest -m "not ray" -n 2 --dist loadfile
-	$(BIN)/python -m pytest -m ray
+	$(BIN)/python -m pytest -m ray -n 2 --dist loadgroup --no-loadscope-reorder
 
 check: $(READY)  ## lint, types, import rules
 	$(BIN)/ruff check .

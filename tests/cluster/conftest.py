@@ -58,14 +58,24 @@ def _load(name):
 faulty = _load("faulty")
 
 
+CLUSTERS = ("own_cluster", "shared_cluster")  # in this order: a process has one Ray at a time
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Run tests with clusters of their own before the one that all others share is started."""
+    """Run tests with clusters of their own before the one that all others share is started.
+
+    Side by side, tests of the same kind stay together in one process.
+    """
 
     def turn(item):
         used = getattr(item, "fixturenames", ())
-        return 2 if "shared_cluster" in used else int("own_cluster" in used)
+        return max((1 + i for i, name in enumerate(CLUSTERS) if name in used), default=0)
 
     items.sort(key=turn)
+    for item in items:
+        if turn(item):
+            item.add_marker(pytest.mark.xdist_group(CLUSTERS[turn(item) - 1]))
 
 
 # --- trials --------------------------------------------------------------------------------------

@@ -59,14 +59,17 @@ def last_hash(folder, out):
     return json.loads(path.read_text())["summary"]["weights_sha256"]
 
 
+def _has_checkpoint(out, rounds):
+    found = sorted(out.glob("trials/*/checkpoint/round-*.json"))
+    return bool(found) and int(found[-1].stem.removeprefix("round-")) >= rounds
+
+
 def kill_after(folder, out, rounds, process):
     """Kill a run and all its processes once a checkpoint after so many rounds is there."""
     until = time.monotonic() + patient(200)
-    while time.monotonic() < until:
-        found = sorted((folder / out).glob("trials/*/checkpoint/round-*.json"))
-        if found and int(found[-1].stem.removeprefix("round-")) >= rounds:
-            break
+    while not _has_checkpoint(folder / out, rounds):
         assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < until, "no checkpoint"
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
@@ -74,7 +77,7 @@ def kill_after(folder, out, rounds, process):
 
 def test_the_example_of_the_page_is_killed_and_resumed_on_actors(tmp_path):
     (tmp_path / "fedema.py").write_text(EXAMPLE)
-    arguments = ["run", *METHOD, "--rounds", "60", "--checkpoint-seconds", "0"]
+    arguments = ["run", *METHOD, "--rounds", "120", "--checkpoint-seconds", "0"]
     run(tmp_path, *arguments, "--actors", "0", "--out", "whole")
     process = start(tmp_path, *arguments, "--actors", "2", "--out", "killed")
     kill_after(tmp_path, "killed", 2, process)
