@@ -206,7 +206,7 @@ class Held(NamedTuple):
         """Raise an error if the folder is not the one that was locked."""
         if not _is_of(self.file, self.place):
             raise CannotWrite(
-                f"{self.place} was deleted or moved while the trial was running, or its lock was"
+                f"{self.place} was deleted or moved while the trial was running (its lock is new)"
             )
 
 

@@ -51,8 +51,10 @@ class Remote(NamedTuple):
         """How far it has come by what it says itself, which is checked when it is here."""
         if self.trial_json is None:
             return Progress()
+        if self.has_ended:
+            return Progress(True, 0)
         rounds = (int(found[1]) for found in map(MANIFEST.fullmatch, self.files) if found)
-        return Progress(self.has_ended, max(rounds, default=0))
+        return Progress(False, max(rounds, default=0))
 
     @property
     def has_ended(self) -> bool:
@@ -337,11 +339,18 @@ def progress(folder: Path, full: bool = False) -> Progress:
         raise
     except UserError:
         return Progress()
-    if check_files(folder, info, full):
-        return Progress()
+    if info["status"] in DONE:
+        return Progress() if check_files(folder, info, full) else Progress(True, 0)
+    return Progress(False, _checkpoint(folder, full))
+
+
+def _checkpoint(folder: Path, full: bool) -> int:
+    """Return the round of the newest whole checkpoint, which is of no use without its rows."""
+    if not all((folder / name).exists() for name in ("rounds.parquet", "clients.parquet")):
+        return 0
     manifests = sorted((folder / "checkpoint").glob("round-*.json"), reverse=True)
     rounds = (_rounds_of(path, full) for path in manifests)
-    return Progress(info["status"] in DONE, next((r for r in rounds if r is not None), 0))
+    return next((number for number in rounds if number is not None), 0)
 
 
 def _rounds_of(manifest: Path, full: bool) -> int | None:
