@@ -158,7 +158,7 @@ class Mirror:
         if remote.progress <= mine:  # another process ran it while this one waited
             return False
         for inner, info in remote.files.items():
-            self._bring(str(info.path), fresh / inner)
+            self._bring(info, fresh / inner)
         if progress(fresh, full=True) <= mine:
             self._note_damage(here, fresh)
             return False
@@ -172,16 +172,19 @@ class Mirror:
             f"{here.name} is damaged at {self.uri} and is not taken over; a copy is in {kept}"
         )
 
-    def _bring(self, there: str, here: Path) -> None:
-        """Download a file."""
+    def _bring(self, info: fs.FileInfo, here: Path) -> None:
+        """Download a file; one that comes in another length is not damaged there."""
         files.folder(here.parent)
         try:
             with here.open("wb") as file:
-                self._tried(lambda: self._pour(there, file))
+                self._tried(lambda: self._pour(str(info.path), file))
+            is_whole = here.stat().st_size == info.size
         except FileNotFoundError:
-            raise Lost(f"{self._plain(there)!r} was deleted while it was read") from None
+            is_whole = False
         except OSError as problem:  # of closing the file
             raise CannotWrite(f"cannot write {here}: {problem.strerror}") from None
+        if not is_whole:
+            raise Lost(f"{self._plain(info.path)!r} was changed or cut short while it was read")
 
     def _pour(self, there: str, file: BinaryIO) -> None:
         """Copy a remote file to a local one; what fails here is not the storage's fault."""

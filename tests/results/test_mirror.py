@@ -346,6 +346,22 @@ def test_a_file_that_is_too_long_is_refused_before_it_is_read(
         Mirror(there.as_uri()).fetch(tmp_path / "new", NAME)
 
 
+def test_a_download_that_is_cut_short_is_no_damage_there(
+    mirror, here, there, tmp_path, monkeypatch
+):
+    mirror.put(here("ended"), NAME)
+    again, pour = Mirror(there.as_uri()), Mirror._pour
+
+    def cut(self, path, file):
+        pour(self, path, file)
+        file.truncate(10)
+
+    monkeypatch.setattr(Mirror, "_pour", cut)
+    with pytest.raises(Lost, match="cut short"):
+        again.fetch(tmp_path / "new", NAME)
+    assert again.replaced == set()
+
+
 def test_a_full_disk_here_is_not_the_storages_fault(mirror, here, there, tmp_path):
     mirror.put(here("ended"), NAME)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
