@@ -19,10 +19,19 @@ def kept_at(
     anew: what is there is not wanted. patience: seconds to wait for another process to let go.
     """
     if execution.storage is None:
-        yield from events
-        return
+        return events
     mirror = Mirror(execution.storage)
     if anew:
         mirror.replaced.add(name)
+    return _kept(mirror, execution, name, events, patience)
+
+
+def _kept(
+    mirror: Mirror,
+    execution: ExecutionSpec,
+    name: str,
+    events: Generator[Event],
+    patience: float,
+) -> Generator[Event]:
     mirror.fetch(execution.out, name, patience)
     yield from mirrored(mirror, execution.out, name, events, execution.checkpoint_seconds)
