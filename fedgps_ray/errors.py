@@ -20,6 +20,14 @@ class CannotWrite(UserError, Lost):
     """Results cannot be written, for a full disk or a folder that is gone; a trial waits for it."""
 
 
+class InUse(CannotWrite):
+    """Another process works in the same folder."""
+
+
+class Overtaken(Lost):
+    """Another machine has ended the same trial at the same storage."""
+
+
 class GpuFull(ClientFailed):
     """An actor's share of a GPU does not hold what it has to do; others may have more room."""
 

@@ -6,6 +6,7 @@ from fedgps_ray.api.devices import check_devices
 from fedgps_ray.errors import UserError
 from fedgps_ray.events import Event
 from fedgps_ray.loading import load
+from fedgps_ray.results.kept import kept_at
 from fedgps_ray.results.read import check, read_trial
 from fedgps_ray.results.schema import ENDED
 from fedgps_ray.results.store import TrialStore, spec_of
@@ -27,6 +28,10 @@ def has_ended(spec: TrialSpec, execution: ExecutionSpec) -> bool:
 def start(spec: TrialSpec, execution: ExecutionSpec, restart: bool) -> Generator[Event]:
     """Run a trial and yield its events; Ray is imported only if it is needed."""
     check_devices([spec], execution)
-    place = "rounds.trial:run_trial" if execution.actors == 0 else "cluster.crew:run_on_ray"
-    events: Generator[Event] = load(f"fedgps_ray.{place}")(spec, execution, restart)
-    return events
+    if execution.actors != 0:
+        on_ray: Generator[Event] = load("fedgps_ray.cluster.crew:run_on_ray")(
+            spec, execution, restart
+        )
+        return on_ray
+    events: Generator[Event] = load("fedgps_ray.rounds.trial:run_trial")(spec, execution, restart)
+    return kept_at(execution, f"trials/{spec.trial_id}", events, anew=restart)

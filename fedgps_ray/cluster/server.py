@@ -12,7 +12,7 @@ from fedgps_ray.cluster.pool import RayPool
 from fedgps_ray.cluster.session import Actor, Reference
 from fedgps_ray.events import Event, Started, Status
 from fedgps_ray.identity import Table
-from fedgps_ray.results.mirror import Mirror, mirrored
+from fedgps_ray.results.kept import kept_at
 from fedgps_ray.rounds.setup import Ready, prepare
 from fedgps_ray.rounds.trial import claimed, run_with_pool
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, received
@@ -39,7 +39,9 @@ class ServerActor:
         self.dispatcher, self.is_running = None, True
         try:
             events = self._trial(spec, execution, settings, clients, data)
-            yield from _kept_at(execution, f"trials/{spec.trial_id}", events)
+            patience = settings.policy.after_driver_loss().pause
+            name, anew = f"trials/{spec.trial_id}", settings.start_over
+            yield from kept_at(execution, name, events, anew, patience)
         finally:
             self.is_running = False
 
@@ -92,13 +94,3 @@ class ServerActor:
         """Say where this actor and the client actors are."""
         seats = self.dispatcher.seats if self.dispatcher else []
         return [{"name": "server", "pid": os.getpid()}, *(seat.facts for seat in seats)]
-
-
-def _kept_at(execution: ExecutionSpec, name: str, events: Generator[Event]) -> Generator[Event]:
-    """Keep a trial's results in the execution's storage, if it has one."""
-    if execution.storage is None:
-        yield from events
-        return
-    mirror = Mirror(execution.storage)
-    mirror.fetch(execution.out, name)
-    yield from mirrored(mirror, execution.out, name, events, execution.checkpoint_seconds)

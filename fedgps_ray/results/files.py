@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from safetensors import SafetensorError
 
-from fedgps_ray.errors import CannotWrite, UserError
+from fedgps_ray.errors import CannotWrite, InUse, UserError
 from fedgps_ray.identity import Settings, Table, canonical
 
 _MASK = os.umask(0)  # there is no way to only look at it
@@ -121,7 +121,11 @@ def write_json(path: Path, content: Settings, durable: bool = True) -> None:
 
 def read_json(path: Path) -> Table:
     """Return a JSON file's content with its seal; raise ValueError if it was changed."""
-    text = read_bytes(path).decode()
+    return parse_json(read_bytes(path).decode())
+
+
+def parse_json(text: str) -> Table:
+    """Return the content of a JSON file's text with its seal; raise ValueError if changed."""
     try:
         content = json.loads(text)
         if not isinstance(content, dict):
@@ -192,27 +196,60 @@ def sha256(path: Path) -> str:
 # --- locks ----------------------------------------------------------------------------------------
 
 
+class Held(NamedTuple):
+    """A folder that this process has locked."""
+
+    place: Path
+    file: TextIO
+
+    def check(self) -> None:
+        """Raise an error if the folder is not the one that was locked."""
+        if not _is_of(self.file, self.place):
+            raise CannotWrite(
+                f"{self.place} was deleted or moved while the trial was running (its lock is new)"
+            )
+
+
 @contextmanager
-def lock(place: Path, patience: float = 0.0) -> Iterator[None]:
+def lock(place: Path, patience: float = 0.0) -> Iterator[Held]:
     """Lock a folder for this process; the system releases it when the process ends.
 
     patience: how many seconds to wait for another process to release it.
     """
     deadline = time.monotonic() + patience
-    with _lock_file(place) as held:
-        while not _taken(held):
-            if time.monotonic() >= deadline:
-                raise CannotWrite(f"{place} is in use by another process; wait for it to end")
-            time.sleep(0.2)
-        yield
+    while (held := _taken(place)) is None:
+        if time.monotonic() >= deadline:
+            raise InUse(f"{place} is in use by another process; wait for it to end")
+        time.sleep(0.2)
+    with held:
+        yield Held(place, held)
 
 
-def _taken(file: TextIO) -> bool:
+def _taken(place: Path) -> TextIO | None:
+    """Return the lock file of a folder, locked; None if another process has it."""
+    file = _lock_file(place)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_of(file, place):  # else the folder was replaced before it was locked
+            return file
     except BlockingIOError:
+        pass
+    except OSError as problem:
+        file.close()
+        raise CannotWrite(
+            f"{place} cannot be locked ({problem.strerror}): its file system has no flock; use"
+            " another --out"
+        ) from None
+    file.close()
+    return None
+
+
+def _is_of(file: TextIO, place: Path) -> bool:
+    """Say whether an open lock file is still that of a folder."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.lstat(place / ".lock"))
+    except OSError:
         return False
-    return True
 
 
 def is_locked(place: Path) -> bool:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from fedgps_ray.errors import CannotWrite, UserError
 from fedgps_ray.identity import IDENTITY_VERSION, canonical
 from fedgps_ray.results import files, schema, tables
-from fedgps_ray.results.mirror import redacted
 from fedgps_ray.results.read import (
     MOVE,
     UNREADABLE,
@@ -27,6 +26,7 @@ from fedgps_ray.results.read import (
     read_trial,
     refuse_older,
 )
+from fedgps_ray.results.uri import redacted
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, columns, stored_spec
 
 FLUSH_SECONDS = 1.0
@@ -45,6 +45,7 @@ class TrialStore:
         self._rounds, self._clients = Rows(schema.ROUNDS), Rows(schema.CLIENTS)
         self._next_flush = 0.0
         self._running = RowHash()
+        self.held: files.Held | None = None  # the lock, which tells if the folder was replaced
 
     def make(self) -> None:
         """Make the trial's folder, which no link may lead out of; later it has to be there."""
@@ -89,8 +90,7 @@ class TrialStore:
 
     def note(self, **facts: object) -> None:
         """Add facts to trial.json, None removes one; a trial that has ended is sealed."""
-        if not self.folder.is_dir():
-            raise CannotWrite(f"{self.folder} was deleted or moved while the trial was running")
+        self.check_place()
         now = datetime.now(UTC).isoformat(timespec="seconds")
         before = read_trial(self.folder)
         info = before | facts | {"updated": now}
@@ -100,6 +100,18 @@ class TrialStore:
             info["files"] = hashes(self.folder)
         told = {name: fact for name, fact in info.items() if fact is not None}
         files.write_json(self.folder / "trial.json", told)
+
+    def check_place(self) -> None:
+        """Raise an error if the folder is gone, or is not the one that was locked."""
+        if not self.folder.is_dir():
+            raise CannotWrite(f"{self.folder} was deleted or moved while the trial was running")
+        if self.held is not None:
+            self.held.check()
+
+    def remove_drafts(self) -> None:
+        """Remove the temporary files of a process that was killed; the folder has to be locked."""
+        for path in (*self.folder.glob(".*.part"), *self.checkpoints.glob(".*.part")):
+            path.unlink(missing_ok=True)
 
     # --- rows -----------------------------------------------------------------------------------
 
@@ -166,6 +178,7 @@ class TrialStore:
         self._write("partition.parquet", Rows(schema.PARTITION, rows))
 
     def _write(self, name: str, rows: "Rows") -> None:
+        self.check_place()
         table = rows.table()
         files.write(self.folder / name, lambda beside: tables.write(beside, table))
 

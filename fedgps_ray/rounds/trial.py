@@ -62,7 +62,8 @@ def claimed(
     """
     store = TrialStore(execution.out, spec)
     store.make()
-    with files.lock(store.folder, patience):
+    with files.lock(store.folder, patience) as store.held:
+        store.remove_drafts()
         if start_over:
             _empty(store)
         yield store

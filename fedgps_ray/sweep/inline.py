@@ -1,11 +1,13 @@
 """A sweep without Ray: its trials one after the other in this process."""
 
+import contextlib
 from collections.abc import Callable, Generator
 
-from fedgps_ray.errors import CannotWrite, ClientFailed, UserError
+from fedgps_ray.errors import CannotWrite, ClientFailed, Lost, UserError
 from fedgps_ray.events import Event
 from fedgps_ray.loggers import following
 from fedgps_ray.results import files
+from fedgps_ray.results.kept import kept_at
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.spec import TrialSpec
@@ -23,9 +25,11 @@ def run_here(plan: SweepPlan, screen: Speaker, show: Show) -> list[str]:
         with following(plan.execution.log, plan.ledger.folder, screen.say):
             for spec in to_do:
                 try:
-                    show(spec, run_trial(spec, plan.execution))
+                    show(spec, _events(plan, spec))
                 except CannotWrite:  # nor could the others
                     raise
+                except Lost as loss:  # of the storage: the trial itself has not failed
+                    screen.say(f"{plan.ledger.labels[spec.trial_id]} was not kept: {loss}")
                 except (UserError, ClientFailed) as problem:
                     _note(plan, spec, problem)
                     screen.say(f"{plan.ledger.labels[spec.trial_id]} failed: {problem}")
@@ -34,7 +38,14 @@ def run_here(plan: SweepPlan, screen: Speaker, show: Show) -> list[str]:
     return failed
 
 
+def _events(plan: SweepPlan, spec: TrialSpec) -> Generator[Event]:
+    events = run_trial(spec, plan.execution)
+    return kept_at(plan.execution, f"trials/{spec.trial_id}", events)
+
+
 def _note(plan: SweepPlan, spec: TrialSpec, problem: Exception) -> None:
     store = TrialStore(plan.ledger.folder, spec)
     store.open(plan.execution)
     store.note(status="failed", error=str(problem))
+    with contextlib.suppress(Lost):  # the next launch sends it
+        plan.ledger.put(spec)

@@ -25,6 +25,7 @@ from fedgps_ray.data.datasets import DatasetSpec
 from fedgps_ray.errors import Lost, UserError
 from fedgps_ray.references import Found
 from fedgps_ray.results.schema import STOPPED
+from fedgps_ray.results.uri import redacted
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep import library
 from fedgps_ray.sweep.plan import Stopping
@@ -80,7 +81,8 @@ def run(tracker: Tracker, to_do: Sequence[TrialSpec], way: Way) -> None:
     together = way.max_concurrent or max(1, session.capacity(execution) // actors)
     way = way._replace(max_concurrent=together)
     tracker.state.slots = min(together, len(to_do)) * actors
-    name, shelf = library.start(ExecutionSpec(**execution.anywhere()).source, _code(to_do))
+    source = ExecutionSpec(**execution.anywhere()).source
+    name, shelf = library.start(source, _code(to_do), execution.storage)
     for dataset in {spec.dataset: None for spec in to_do}:
         _read(shelf, dataset)
     for launches in itertools.count(1):
@@ -124,9 +126,11 @@ def _read(shelf: session.Actor, dataset: DatasetSpec) -> None:
 
 
 def _cell(spec: TrialSpec, execution: ExecutionSpec, actors: int, library_name: str) -> Config:
+    uri = execution.storage and redacted(execution.storage)  # Tune writes all this to a file
+    shown = execution.model_copy(update={"storage": uri})
     return {
         "trial_id": spec.trial_id,
-        "settings": settings_of(spec, execution)._asdict(),  # Tune makes plain tuples of named ones
+        "settings": settings_of(spec, shown)._asdict(),  # Tune makes plain tuples of named ones
         "rounds": spec.rounds,
         "share": client_share(execution),
         "actors": actors,

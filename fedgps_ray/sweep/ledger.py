@@ -1,14 +1,14 @@
 """Which trials of an experiment are done, failed or still to do, according to its folder."""
 
-import itertools
+import contextlib
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedgps_ray.errors import UserError
+from fedgps_ray.errors import InUse, UserError
 from fedgps_ray.identity import Label
-from fedgps_ray.results import files, schema
+from fedgps_ray.results import files, moves, schema
 from fedgps_ray.results.index import Index, stamp_of
 from fedgps_ray.results.mirror import Mirror
 from fedgps_ray.results.read import (
@@ -96,15 +96,28 @@ class Ledger:
     # --- a copy elsewhere ----------------------------------------------------------------------
 
     def keep_at(self, mirror: Mirror) -> None:
-        """Take over the trials that are at a URI, where they are kept from now on."""
+        """Take over the trials that are further at a URI, where they are kept from now on."""
         self.mirror = mirror
         there = set(mirror.names("trials"))
         for spec in self.specs:
             if spec.trial_id in there:
-                self.fetch(spec)
+                try:
+                    self.fetch(spec)
+                except InUse as problem:
+                    self.notes.append(str(problem))
+        self.notes += mirror.notes
+
+    def catch_up(self) -> None:
+        """Send the trials that have ended and are not whole where results are kept."""
+        if self.mirror is None:
+            return
+        for entry in self.entries():
+            name = f"trials/{entry.spec.trial_id}"
+            if entry.is_done and self.mirror.lacks(self.folder, name):
+                self.mirror.put(self.folder, name)
 
     def fetch(self, spec: TrialSpec) -> None:
-        """Bring a trial here if its results are kept elsewhere."""
+        """Bring a trial here if it got further where results are kept."""
         if self.mirror is not None:
             self.mirror.fetch(self.folder, f"trials/{spec.trial_id}")
 
@@ -124,7 +137,7 @@ class Ledger:
         moved = []
         for spec, problem in zip(begun, problems, strict=True):
             if problem is not None:
-                moved.append(aside(self.place(spec), self.folder / "quarantine"))
+                moved.append(moves.aside(self.place(spec), self.folder / moves.QUARANTINE))
                 self.notes.append(
                     f"{spec.trial_id} was damaged and is moved to quarantine: {problem}"
                 )
@@ -174,8 +187,9 @@ class Ledger:
             for other in others:
                 theirs = other / "trials" / spec.trial_id
                 if _has_ended(theirs):
-                    _copy(theirs, self.place(spec))
-                    borrowed.append(spec.trial_id)
+                    with contextlib.suppress(InUse):  # it runs here: whoever does it goes on
+                        _copy(theirs, self.place(spec))
+                        borrowed.append(spec.trial_id)
                     break
         return borrowed
 
@@ -250,21 +264,9 @@ def _has_ended(folder: Path) -> bool:
 
 def _copy(source: Path, target: Path) -> None:
     """Copy a trial under a hidden name first, so that it is never there in part."""
-    beside = target.with_name(f".{target.name}.copy")
-    for path in (target.parent, target, beside, *source.rglob("*")):
+    for path in (target.parent, target, *source.rglob("*")):
         files.refuse_link(path)
-    files.folder(target.parent)
-    shutil.rmtree(beside, ignore_errors=True)
-    shutil.copytree(source, beside, ignore=shutil.ignore_patterns(".lock", "*.part"))
-    shutil.rmtree(target, ignore_errors=True)
-    beside.rename(target)
-
-
-def aside(folder: Path, where: Path) -> Path:
-    """Move a trial to the quarantine, under a name that is free, and return where it is now."""
-    for path in (folder.parent, folder):
-        files.refuse_link(path)
-    files.folder(where)
-    names = (where / f"{folder.name}-{number}" for number in itertools.count(1))
-    free = next(path for path in names if not path.exists() and not path.is_symlink())
-    return folder.rename(free)
+    with files.lock(target), moves.draft(target, "copy") as fresh:
+        own = shutil.ignore_patterns(".lock", "*.part")
+        shutil.copytree(source, fresh, ignore=own, dirs_exist_ok=True)
+        moves.replace(target, fresh, keep=False)

@@ -21,8 +21,10 @@ class Library:
     Ray brings a copy to each node that needs one; the files are needed on the sweep's own node.
     """
 
-    def __init__(self, source: datasets.Source, code: Iterable[Found]) -> None:
-        self.source = source
+    def __init__(
+        self, source: datasets.Source, code: Iterable[Found], storage: str | None = None
+    ) -> None:
+        self.source, self.kept_at = source, storage
         for origin in code:
             give(origin)
         self.stored: dict[str, Reference] = {}
@@ -39,11 +41,19 @@ class Library:
     def ping(self) -> None:
         """Answer, also while reading: a process that does not is hung."""
 
+    @ray.method(concurrency_group="control")
+    def storage(self) -> str | None:
+        """Return the URI where results are kept: it may have passwords, and Tune writes its own."""
+        return self.kept_at
 
-def start(source: datasets.Source, code: Iterable[Found] = ()) -> tuple[str, Actor]:
+
+def start(
+    source: datasets.Source, code: Iterable[Found] = (), storage: str | None = None
+) -> tuple[str, Actor]:
     """Start a library on this node and return its name too; after a loss it reads again."""
     name = f"library-{uuid.uuid4().hex}"
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     lasting: Any = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": POLICY.max_deaths}
     made: Any = ray.remote(**lasting, concurrency_groups={"control": 1})(Library)  # type: ignore[call-overload]
-    return name, made.options(name=name, scheduling_strategy=here).remote(source, tuple(code))
+    placed = made.options(name=name, scheduling_strategy=here)
+    return name, placed.remote(source, tuple(code), storage)

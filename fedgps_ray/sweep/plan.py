@@ -65,6 +65,7 @@ class SweepPlan:
             screen.say(f"checking what there is of {len(ledger.specs):,} trials")
         ledger.quarantine()
         borrowed = ledger.borrow(self.borrow_from)
+        ledger.catch_up()
         for note in ledger.notes:
             screen.say(note)
         if borrowed:

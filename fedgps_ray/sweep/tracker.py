@@ -141,6 +141,7 @@ class Tracker:
     def note(self, trial_id: str, **facts: object) -> None:
         """Note in a trial's folder what its own processes do not know."""
         spec = self.specs[trial_id]
+        self.ledger.fetch(spec)  # it may have run on another node
         store = TrialStore(self.ledger.folder, spec)
         store.open(self.execution)
         store.note(**facts)
@@ -152,11 +153,11 @@ class Tracker:
             return
         try:
             self.ledger.fetch(self.specs[trial_id])
-        except Lost as loss:  # an exception here would end the whole sweep
-            self.lose(trial_id, str(loss))
+            info = read_trial(self.ledger.place(self.specs[trial_id]))
+        except (Lost, UserError) as problem:  # an exception here would end the whole sweep
+            self.lose(trial_id, str(problem), again=not isinstance(problem, UserError))
             return
         self._end(trial_id)
-        info = read_trial(self.ledger.place(self.specs[trial_id]))
         status = info["status"] if info["status"] in ENDED else STOPPED
         record = told(self.state.records[trial_id], {**info, "status": status})
         self.state.records[trial_id] = record

@@ -11,7 +11,8 @@ import ray
 from ray import tune
 
 from fedgps_ray.cluster import session
-from fedgps_ray.cluster.crew import Crew, TrialSettings, bundle, follow, start_clients
+from fedgps_ray.cluster.crew import Crew, TrialSettings, asking, bundle, follow, start_clients
+from fedgps_ray.cluster.session import Actor, Reference
 from fedgps_ray.errors import CannotWrite, ClientFailed, Lost, UserError
 from fedgps_ray.events import Event, Started, Status
 from fedgps_ray.identity import Table
@@ -26,6 +27,16 @@ def bundles(config: Table) -> tune.PlacementGroupFactory:
     own: dict[str, float] = {"memory": OWNER_BYTES}
     server: dict[str, float] = {"memory": session.SERVER_BYTES}
     return tune.PlacementGroupFactory([own, server, *[cell["share"]] * cell["actors"]])
+
+
+def with_storage(settings: TrialSettings, library: Actor) -> TrialSettings:
+    """Return settings with the whole URI of the storage, which Tune is not to write down."""
+    if settings.execution["storage"] is None:
+        return settings
+    asked: Reference = library.storage.remote()
+    for _ in asking(library, asked, settings.policy):
+        pass
+    return settings._replace(execution={**settings.execution, "storage": ray.get(asked)})
 
 
 class SweepTrial(tune.Trainable):
@@ -51,9 +62,8 @@ class SweepTrial(tune.Trainable):
         library = ray.get_actor(cell["library"])
         self.told: dict[str, Any] = {"what": "starting"}
         self.began, self.first = time.monotonic(), 0
-        self.events: Generator[Event] = follow(
-            self.crew, TrialSettings(**cell["settings"]), library
-        )
+        settings = with_storage(TrialSettings(**cell["settings"]), library)
+        self.events: Generator[Event] = follow(self.crew, settings, library)
 
     def step(self) -> Table:
         """Follow the trial for a second, then report its progress."""

@@ -12,14 +12,16 @@ import torch
 from rich.console import Console
 
 import fedgps_ray
-from fedgps_ray.api import notebook, trials
+from fedgps_ray.api import notebook, running, trials
 from fedgps_ray.api.settings import suited_trial as command_line_trial
 from fedgps_ray.data import datasets
 from fedgps_ray.data.batches import Batches, examples
 from fedgps_ray.methods.fedgps import FedGPS
 from fedgps_ray.methods.fedprox import FedProx
 from fedgps_ray.results import files
+from fedgps_ray.results.read import check, read_trial
 from fedgps_ray.rounds.worker import Worker
+from fedgps_ray.spec import ExecutionSpec
 from tests.processes import start
 
 
@@ -226,3 +228,21 @@ def test_actors_run_the_same_trial_on_ray(tiny, tmp_path):
     assert here.trial_id == there.trial_id
     assert here.summary["weights_sha256"] == there.summary["weights_sha256"]
     assert set(there.clients["worker"]) != set(here.clients["worker"])
+
+
+def test_a_trial_in_this_process_is_kept_elsewhere_and_anew_if_wanted(tiny, tmp_path):
+    spec = fedgps_ray.spec(**tiny)
+    there = tmp_path / "bucket"
+
+    def run(out, restart=False):
+        execution = ExecutionSpec(out=tmp_path / out, actors=0, storage=there.as_uri())
+        return list(running.start(spec, execution, restart))
+
+    assert len(run("here")) == 4
+    assert check(there / "trials" / spec.trial_id, full=True) == []
+    assert len(run("elsewhere")) == 1, "it is taken over"
+    assert len(run("elsewhere", restart=True)) == 4
+    sealed = [
+        read_trial(place / "trials" / spec.trial_id) for place in (there, tmp_path / "elsewhere")
+    ]
+    assert sealed[0] == sealed[1]

@@ -8,6 +8,7 @@ import pytest
 from fedgps_ray.cluster.reaper import processes_of
 from fedgps_ray.cluster.session import session_folder
 from fedgps_ray.errors import UserError
+from fedgps_ray.results.read import check
 from fedgps_ray.sweep import launch
 from fedgps_ray.sweep.drive import SweepPlan, drive
 from fedgps_ray.sweep.launch import Stopping
@@ -159,3 +160,18 @@ def test_folder_shows_the_sweep_from_outside(sweep, grid, tmp_path):
     timing = standing(tmp_path / "sweep", timing=True)["timing"]
     assert timing["client_actors"] == 2, "one trial has all the room"
     assert 0 < timing["training_seconds"] < timing["wall_clock_seconds"]
+
+
+@pytest.mark.slow
+def test_a_storage_is_told_to_trials_and_not_to_tune(sweep, grid, tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "redacted", lambda uri: "s3://hidden-from-tune")
+    seen, fit = [], launch._fit
+    monkeypatch.setattr(
+        launch, "_fit", lambda cells, *rest: (seen.extend(cells), fit(cells, *rest))
+    )
+    (spec,) = grid(["fedavg"], [0])
+    there = tmp_path / "bucket"
+    state, _, _ = sweep([spec], execution={"storage": there.as_uri()})
+    assert state.finished == 1
+    assert check(there / "trials" / spec.trial_id, full=True) == []
+    assert "bucket" not in repr(seen)

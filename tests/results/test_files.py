@@ -1,5 +1,6 @@
 """Files that are complete or absent, and folders that one process holds at a time."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -160,3 +161,42 @@ def test_a_disk_is_to_blame_for_what_the_disk_does(problem, kind, tmp_path):
         files.write(tmp_path / "x", fill)
     assert type(raised.value) is kind
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_told(number, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(files.fcntl, "flock", refuse)
+    with pytest.raises(CannotWrite, match="its file system has no flock"), files.lock(tmp_path):
+        pass
+
+
+def test_who_holds_a_folder_notices_that_it_was_replaced(tmp_path):
+    folder = tmp_path / "trial"
+    with files.lock(folder) as held:
+        held.check()
+        folder.rename(tmp_path / "elsewhere")
+        with pytest.raises(CannotWrite, match="deleted or moved"):
+            held.check()
+        with files.lock(folder) as second:
+            second.check()
+            with pytest.raises(CannotWrite, match="deleted or moved"):
+                held.check()
+
+
+def test_who_waits_for_a_folder_that_is_replaced_gets_the_new_one(tmp_path):
+    folder = tmp_path / "trial"
+    first = files.lock(folder)
+    first.__enter__()
+
+    def replace():
+        folder.rename(tmp_path / "old")
+        first.__exit__(None, None, None)
+
+    replacing = threading.Timer(0.3, replace)
+    replacing.start()
+    with files.lock(folder, patience=20) as held:
+        held.check()
+    replacing.join()

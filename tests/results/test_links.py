@@ -12,12 +12,13 @@ from fedgps_ray.loggers import following
 from fedgps_ray.references import Code, Found
 from fedgps_ray.results import code, files
 from fedgps_ray.results.mirror import Mirror
+from fedgps_ray.results.moves import aside
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.rounds.checkpoint import Saver, load
 from fedgps_ray.rounds.loop import Snapshot
 from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.spec import ExecutionSpec, trial_spec
-from fedgps_ray.sweep.ledger import Ledger, aside
+from fedgps_ray.sweep.ledger import Ledger
 from fedgps_ray.sweep.state import State
 
 SPEC = trial_spec(

@@ -18,7 +18,7 @@ from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.errors import CannotWrite, Lost, Stopped, UserError
 from fedgps_ray.methods import FedAvg
 from fedgps_ray.results import files
-from fedgps_ray.results.read import read_trial
+from fedgps_ray.results.read import check, read_trial
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.rounds import trial as trial_module
 from fedgps_ray.rounds.pool import InProcess
@@ -504,3 +504,32 @@ def test_full_disk_interrupts_the_trial_and_names_the_path(tmp_path, monkeypatch
     whole = list(run_trial(spec, ExecutionSpec(out=tmp_path / "other", actors=0)))
     assert again[-1]["weights_sha256"] == whole[-1]["weights_sha256"]
     assert again[0].rounds_done >= 2
+
+
+def test_a_trial_whose_folder_was_replaced_leaves_the_new_one_alone(tmp_path):
+    spec, out = spec_of("fedavg"), tmp_path / "here"
+    execution = ExecutionSpec(out=out, actors=0, checkpoint_seconds=0)
+    first = run_trial(spec, execution)
+    next(first), next(first)
+    out.rename(tmp_path / "elsewhere")
+    second = run_trial(spec, execution)
+    next(second), next(second)
+    before = names(folder_of(spec, out))
+    with pytest.raises(CannotWrite, match="deleted or moved"):
+        list(first)
+    assert names(folder_of(spec, out)) == before
+    list(second)
+    assert check(folder_of(spec, out), full=True) == []
+
+
+def test_what_a_killed_process_was_writing_is_removed(tmp_path):
+    spec = spec_of("fedavg")
+    stopped_after(spec, tmp_path, 1)
+    folder = folder_of(spec, tmp_path)
+    rests = [folder / ".rounds.parquet.ab.part", folder / "checkpoint" / ".state.ab.part"]
+    for rest in rests:
+        rest.write_text("half")
+    trial = run_trial(spec, ExecutionSpec(out=tmp_path, actors=0))
+    next(trial)
+    assert not any(rest.exists() for rest in rests)
+    trial.close()

@@ -4,12 +4,18 @@ import json
 
 import pytest
 
-from fedgps_ray.errors import UserError
+from fedgps_ray.errors import InUse, Lost, UserError
 from fedgps_ray.identity import Label
 from fedgps_ray.results import files
+from fedgps_ray.results.mirror import Mirror
+from fedgps_ray.results.moves import aside
+from fedgps_ray.results.read import check
 from fedgps_ray.results.store import TrialStore
+from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.spec import ExecutionSpec
+from fedgps_ray.sweep.inline import run_here as run_sweep_here
 from fedgps_ray.sweep.ledger import Ledger, read
+from fedgps_ray.sweep.plan import SweepPlan
 
 
 def note(ledger, spec, **facts):
@@ -117,3 +123,88 @@ def test_folder_that_does_not_tell_an_experiment(content, tmp_path):
         (tmp_path / "experiment.json").write_text(content)
     with pytest.raises(UserError, match=r"experiment\.json"):
         read(tmp_path)
+
+
+# --- a copy elsewhere -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def there(tmp_path):
+    return tmp_path / "bucket"
+
+
+def to_do(book, there, **options):
+    """Return what a launch with a storage has to do."""
+    execution = ExecutionSpec(out=book.folder, actors=0, storage=there.as_uri())
+    return SweepPlan("tiny", book, execution, {}, **options).to_do(Silent())
+
+
+class Silent:
+    """Somebody who is told things."""
+
+    def say(self, text):
+        pass
+
+
+def kept(there, spec):
+    folder = there / "trials" / spec.trial_id
+    return (folder / "trial.json").exists() and check(folder, full=True) == []
+
+
+def test_what_ended_before_is_sent_by_the_next_launch(ledger, specs, run_here, there):
+    (spec,) = specs(["fedavg"])
+    book = ledger([spec])
+    run_here(book.folder, [spec])
+    assert to_do(book, there) == []
+    assert kept(there, spec)
+    (there / "trials" / spec.trial_id / "rounds.parquet").unlink()
+    assert to_do(ledger([spec]), there) == []
+    assert kept(there, spec)
+    assert kept(book.folder, spec)
+
+
+def test_what_is_borrowed_is_sent(ledger, specs, run_here, there, tmp_path):
+    (spec,) = specs(["fedavg"])
+    run_here(tmp_path / "other", [spec])
+    assert to_do(ledger([spec]), there, borrow_from=(tmp_path / "other",)) == []
+    assert kept(there, spec)
+
+
+def test_a_sweep_in_this_process_keeps_its_trials_elsewhere(ledger, specs, there):
+    (spec,) = specs(["fedavg"])
+    book = ledger([spec])
+    execution = ExecutionSpec(out=book.folder, actors=0, storage=there.as_uri())
+    plan = SweepPlan("tiny", book, execution, {})
+    assert run_sweep_here(plan, Silent(), lambda spec, events: [*events] and None) == []
+    assert kept(there, spec)
+
+
+def test_a_storage_that_is_away_fails_no_trial(ledger, specs, there, monkeypatch):
+    (spec,) = specs(["fedavg"])
+    book = ledger([spec])
+    execution = ExecutionSpec(out=book.folder, actors=0, storage=there.as_uri())
+
+    def away(*_):
+        raise Lost("the storage does not answer")
+
+    monkeypatch.setattr(Mirror, "put", away)
+    plan = SweepPlan("tiny", book, execution, {})
+    assert run_sweep_here(plan, Silent(), lambda spec, events: [*events] and None) == []
+    assert [entry.status for entry in book.entries()] == ["finished"]
+
+
+def test_a_trial_that_runs_is_neither_replaced_nor_moved(ledger, specs, run_here, tmp_path):
+    (spec,) = specs(["fedavg"])
+    run_here(tmp_path / "other", [spec])
+    book = ledger([spec])
+    running = run_trial(spec, ExecutionSpec(out=book.folder, actors=0))
+    next(running)
+    assert book.borrow([tmp_path / "other"]) == []
+    with pytest.raises(InUse):
+        aside(book.place(spec), book.folder / "quarantine")
+    there = tmp_path / "bucket"
+    Mirror(there.as_uri()).put(tmp_path / "other", f"trials/{spec.trial_id}")
+    book.keep_at(Mirror(there.as_uri()))
+    assert "in use by another process" in book.notes[0]
+    list(running)
+    assert check(book.place(spec), full=True) == []

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from fedgps_ray.results.mirror import Mirror
+from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.spec import ExecutionSpec
 from fedgps_ray.sweep.tracker import Tracker
 
@@ -117,3 +119,35 @@ def test_a_lost_trial_is_tried_again_and_one_that_cannot_be_written_is_left_to_r
     assert any("was interrupted: cannot write x" in text for text in tracker.said)
     tracker.begun(lost)
     assert set(tracker.state.losses) == {stuck}
+
+
+def test_a_trial_that_failed_on_another_node_keeps_its_rows(tracker, tmp_path):
+    _, trial_id, _ = ids(tracker)
+    there, name = tmp_path / "bucket", f"trials/{trial_id}"
+    events = run_trial(
+        tracker.specs[trial_id],
+        ExecutionSpec(out=tmp_path / "node", actors=0, checkpoint_seconds=0),
+    )
+    next(events), next(events)
+    events.close()
+    Mirror(there.as_uri()).put(tmp_path / "node", name)
+    before = sorted(path.name for path in (there / name).rglob("*"))
+    tracker.ledger.mirror = Mirror(there.as_uri())
+    tracker.begun(trial_id)
+    tracker.failed(trial_id, "a client failed")
+    assert sorted(path.name for path in (there / name).rglob("*")) == before
+    assert json.loads((there / name / "trial.json").read_text())["status"] == "failed"
+
+
+def test_a_trial_that_cannot_be_brought_here_does_not_end_the_sweep(tracker, tmp_path):
+    _, trial_id, absent = ids(tracker)
+    there = tmp_path / "bucket" / "trials" / trial_id
+    there.mkdir(parents=True)
+    (there / "junk").touch()
+    tracker.ledger.mirror = Mirror((tmp_path / "bucket").as_uri())
+    for each in (trial_id, absent):
+        tracker.begun(each)
+        tracker.ended(each)
+    assert "is not a file of a trial" in tracker.state.losses[trial_id]
+    assert "no trial.json" in tracker.state.losses[absent]
+    assert tracker.lost == set()

@@ -16,6 +16,7 @@ from fedgps_ray.identity import ID, Table
 from fedgps_ray.loading import load
 from fedgps_ray.results.code import admit
 from fedgps_ray.results.folders import no_results
+from fedgps_ray.results.moves import QUARANTINE, aside
 from fedgps_ray.results.named import known_files
 from fedgps_ray.results.read import (
     check,
@@ -156,5 +157,5 @@ def _note_unsealed(trial: Path, info: Table) -> None:
 
 
 def _put_aside(trial: Path, out: Path, problems: list[str]) -> None:
-    moved = ledger.aside(trial, out / "quarantine")
+    moved = aside(trial, out / QUARANTINE)
     say(f"{trial.name} was damaged and is moved to {moved}: {'; '.join(problems)}")

@@ -20,6 +20,7 @@ from fedgps_ray.cli.options import Launch
 from fedgps_ray.cli.standings import result
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import Experiment, load, scaled
+from fedgps_ray.results.uri import redacted
 from fedgps_ray.spec import ExecutionSpec
 from fedgps_ray.sweep.drive import drive
 from fedgps_ray.sweep.ledger import Facts, Ledger
@@ -115,7 +116,7 @@ def _show_plan(plan: SweepPlan, as_json: bool) -> None:
 def _drive(plan: SweepPlan, as_json: bool) -> None:
     """Drive a sweep to its end with a live view; exit 1 if trials failed, 130 if interrupted."""
     folder = plan.ledger.folder
-    again = f"fedgps-ray resume {shlex.quote(str(folder))}"
+    again = f"fedgps-ray resume {shlex.quote(str(folder))}{_kept(plan.execution.storage)}"
     survive(folder, plan.execution.address)
     try:
         state = drive(plan, Screen(err))
@@ -130,6 +131,11 @@ def _drive(plan: SweepPlan, as_json: bool) -> None:
         out.print(escape(f"results: {folder}"), soft_wrap=True)
         out.print(escape(f"report: fedgps-ray report {shlex.quote(str(folder))}"), soft_wrap=True)
     _end(state, again)
+
+
+def _kept(storage: str | None) -> str:
+    """Return the option that names a storage, without passwords: those the user has to add."""
+    return "" if storage is None else f" --storage {shlex.quote(redacted(storage))}"
 
 
 def _end(state: State, again: str) -> None:
