@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fedgps_ray.errors import UserError
 from fedgps_ray.identity import Settings, Table
-from fedgps_ray.results.read import check, read_rows, read_trial
+from fedgps_ray.results.read import check, claim_of, read_rows, read_trial
 from fedgps_ray.results.schema import DONE, ROUNDS
 from fedgps_ray.results.store import spec_of
 from fedgps_ray.rounds.trial import run_trial
@@ -49,7 +49,8 @@ def replay(folder: Path, wanted: int | None, full: bool, files: Settings) -> Rep
     info = read_trial(folder)
     if info["status"] not in DONE:
         return Replay(folder.name, 0, 0, f"it has not ended ({info['status']})")
-    rows = read_rows(folder / "rounds.parquet", ROUNDS).to_pylist()
+    claim = claim_of("rounds.parquet", info)
+    rows = read_rows(folder / "rounds.parquet", ROUNDS, claim).to_pylist()
     if not rows:
         return Replay(folder.name, 0, 0, "it has no rounds")
     number = min(wanted or (len(rows) if full else _cheap(rows)), len(rows))
