@@ -20,6 +20,15 @@ def check_folder(folder: Path) -> None:
         raise UserError(f"there is no folder {folder}.{_near(folder)}")
 
 
+def check_target(folder: Path) -> None:
+    """Refuse a folder that cannot be written to or made."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise UserError(f"cannot write to {folder}: {existing} is not a folder; use another --out")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise UserError(f"cannot write to {folder}: {existing} is not writable; use another --out")
+
+
 def check_file(path: Path) -> None:
     """Refuse a file that does not exist, naming the one that may be meant."""
     if not path.is_file():
