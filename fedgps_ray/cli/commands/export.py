@@ -1,6 +1,7 @@
 """export: results as CSV or Parquet."""
 
 import json
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from fedgps_ray.analysis import load
 from fedgps_ray.cli.app import out, say, writing
 from fedgps_ray.cli.declared import TABLES, Export
 from fedgps_ray.errors import UserError
+from fedgps_ray.identity import Table
 from fedgps_ray.results import files
 from fedgps_ray.results.export import write_table
 from fedgps_ray.results.folders import has_results, no_results
@@ -30,7 +32,7 @@ def export(options: Export) -> None:
     written = {}
     for table, path in _targets(options).items():
         frame = READ[table](options.folder)
-        for problem in frame.attrs.pop("problems", []):
+        for problem in _notes(frame.attrs):
             say(f"note: {problem}")
         writing(path, partial(write_table, frame, path))
         written[str(path)] = len(frame)
@@ -39,6 +41,13 @@ def export(options: Export) -> None:
         return
     for name, rows in written.items():
         out.print(escape(f"{name}: {rows} rows"), soft_wrap=True, highlight=False)
+
+
+def _notes(told: Table) -> Iterator[str]:
+    """Yield what to say about a frame, which is then written without it."""
+    yield from told.pop("problems", [])
+    if trials := told.pop("not_sealed", []):
+        yield f"{len(trials)} not sealed: without hashes, changes to its files cannot be noticed"
 
 
 def _targets(options: Export) -> dict[str, Path]:
