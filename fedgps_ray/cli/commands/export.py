@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.markup import escape
 
@@ -11,7 +12,6 @@ from fedgps_ray.analysis import load
 from fedgps_ray.cli.app import out, say, writing
 from fedgps_ray.cli.declared import TABLES, Export
 from fedgps_ray.errors import UserError
-from fedgps_ray.identity import Table
 from fedgps_ray.results import files
 from fedgps_ray.results.export import write_table
 from fedgps_ray.results.folders import has_results, no_results
@@ -43,7 +43,7 @@ def export(options: Export) -> None:
         out.print(escape(f"{name}: {rows} rows"), soft_wrap=True, highlight=False)
 
 
-def _notes(told: Table) -> Iterator[str]:
+def _notes(told: dict[Any, Any]) -> Iterator[str]:
     """Yield what to say about a frame, which is then written without it."""
     yield from told.pop("problems", [])
     if trials := told.pop("not_sealed", []):
