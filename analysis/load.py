@@ -16,16 +16,17 @@ import pyarrow as pa
 from fedgps_ray.errors import UserError
 from fedgps_ray.identity import canonical
 from fedgps_ray.results import files, schema
+from fedgps_ray.results.folders import listed
 from fedgps_ray.results.read import (
     DAMAGED,
     Row,
     check_files,
+    claim_of,
     columns,
     headless,
     is_older,
     is_sealed,
     joined,
-    listed,
     read_figures,
     read_rows,
     read_trial,
@@ -302,7 +303,8 @@ def _table(found: Found, name: str, columns_: pa.Schema, kept: Sequence[str]) ->
             figures = read_figures(path, columns_, kept)
             if figures is not None:
                 return Part(figures, found.columns)
-        return Part(_filled(read_rows(path, columns_), found), None)
+        rows = read_rows(path, columns_, claim_of(name, found.info))
+        return Part(_filled(rows, found), None)
     except UserError:
         raise
     except UNREADABLE as problem:

@@ -36,6 +36,14 @@ class Stopped(Exception):
     """The trial was asked to stop."""
 
 
+def shown(value: object) -> str:
+    """Return a value as Python writes it, if it can be written at all."""
+    try:
+        return repr(value)
+    except (ValueError, RecursionError):  # Python refuses numbers of thousands of digits
+        return f"a {type(value).__name__} that is too long"
+
+
 def nearest(given: str, known: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the known name closest to a misspelt one, or nothing."""
     near = difflib.get_close_matches(given, list(known), n=1)

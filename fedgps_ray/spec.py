@@ -22,7 +22,7 @@ from fedgps_ray.data import datasets
 from fedgps_ray.data.batches import Augment
 from fedgps_ray.data.partition import Classes, Dirichlet, Iid, Natural, PartitionSpec
 from fedgps_ray.data.surrogate import LabelledFile, Noise, SurrogateSpec
-from fedgps_ray.errors import UserError, unknown
+from fedgps_ray.errors import UserError, shown, unknown
 from fedgps_ray.identity import Neutral, Settings, Table
 from fedgps_ray.methods import METHODS, Method, outside
 from fedgps_ray.methods.base import is_method
@@ -61,7 +61,7 @@ def _parse_kind(what: str, value: object, kinds: Settings, default: str) -> obje
     if isinstance(value, tuple(kinds.values())):
         return value
     if not isinstance(value, str | Mapping):
-        raise UserError(f"{what}: must be a name or a table with a kind, got {value!r}")
+        raise UserError(f"{what}: must be a name or a table with a kind, got {shown(value)}")
     options = _table("kind", value)
     kind = str(options.get("kind", default))
     if kind not in kinds:
@@ -98,7 +98,7 @@ def _chosen(value: object) -> _Chosen:
         code = give_object(value, "method")
         value = {"name": code.name, "code": code.table}
     if not isinstance(value, str | Mapping) or "name" not in _table("name", value):
-        raise UserError(f"method: must be a name or a table with a name, got {value!r}")
+        raise UserError(f"method: must be a name or a table with a name, got {shown(value)}")
     options = _table("name", value)
     name = str(options.pop("name"))
     kind = _kind(name, options.pop("code", None))
@@ -252,11 +252,12 @@ class ExecutionSpec(BaseModel):
 
     out: Path = Path("runs/default")
     actors: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"  # 0: in this process
-    client_cpus: Annotated[float, Field(gt=0)] = 1.0
-    client_gpus: Annotated[float, Field(ge=0)] = 0.0
+    client_cpus: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    client_gpus: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     address: str | None = None  # of a running cluster; None: start one here
-    hang_seconds: Annotated[float, Field(gt=0)] = 60.0  # an actor silent for this long is replaced
-    checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0
+    # an actor silent for this long is replaced
+    hang_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 60.0
+    checkpoint_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 30.0
     data_dir: Path | None = None
     download: bool = False
     storage: str | None = None  # URI where a sweep's results are kept; out is then a copy
@@ -311,6 +312,8 @@ def _told(kind: type[Checked], values: Settings) -> Checked:
     except ValidationError as problem:
         lines = [_line(error, kind, values) for error in problem.errors()]
         raise UserError("\n".join(lines)) from None
+    except UnicodeError:
+        raise UserError("a text among the settings is not valid Unicode") from None
 
 
 def _line(error: Any, kind: type[BaseModel], values: Settings) -> str:
@@ -326,9 +329,9 @@ def _line(error: Any, kind: type[BaseModel], values: Settings) -> str:
         return str(unknown(f"setting{owner}", name, known))
     where = ".".join(str(part) for part in error["loc"])
     if error["type"] == "dataclass_type":
-        return f"{where}: must be a table of settings, got {error['input']!r}"
+        return f"{where}: must be a table of settings, got {shown(error['input'])}"
     reason = error["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-    return f"{where}: {reason[:1].lower()}{reason[1:]}, got {error['input']!r}"
+    return f"{where}: {reason[:1].lower()}{reason[1:]}, got {shown(error['input'])}"
 
 
 def _unknown_setting(name: str, known: list[str], values: Settings) -> str:

@@ -39,6 +39,11 @@ def _is_number(text: str) -> bool:
     return True
 
 
+def is_text(text: str) -> bool:
+    """Say whether a text can be written: it holds no halves of characters, and no zero byte."""
+    return "\0" not in text and not any("\ud800" <= sign <= "\udfff" for sign in text)
+
+
 def percent(value: float | None) -> str:
     """Return 0.5 as 50.00 %, and None as a dash."""
     return "-" if value is None else f"{100 * value:.2f} %"

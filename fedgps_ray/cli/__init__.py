@@ -1,6 +1,7 @@
 """The command line: options to specs, events to the screen, mistakes to messages."""
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -14,9 +15,11 @@ from fedgps_ray.cli import declared
 from fedgps_ray.cli.again import LOST
 from fedgps_ray.cli.app import app, err, out, say
 from fedgps_ray.errors import ClientFailed, Lost, UserError
+from fedgps_ray.units import is_text, printable
 
 __all__ = ["app", "declared", "main"]
 
+NOTHING = re.compile("--[a-z-]+=")
 RENAMED = {"--anew": "--restart"}  # old names of options, which keep working
 
 
@@ -24,10 +27,16 @@ def main() -> None:
     """Run the command line; a user's mistake ends with a message and exit code 2."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        arguments = _current_names(sys.argv[1:])
+        arguments = _current_names(_checked(sys.argv[1:]))
         app(args=arguments, prog_name="fedgps-ray")
     except UserError as problem:
         _end("error", problem, 2)
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        if problem.filename is None:  # not about a file that a user named
+            raise
+        _end("error", f"cannot read or write {problem.filename}: {problem.strerror}", 2)
     except Lost as loss:
         _end("lost", f"{loss}\nwhat is done is kept: the same command continues", LOST)
     except ClientFailed as failure:
@@ -54,6 +63,16 @@ def program(
 
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+def _checked(arguments: Sequence[str]) -> Sequence[str]:
+    """Refuse words that are empty, as from a variable that is not set, or no text."""
+    for before, word in zip(["fedgps-ray", *arguments], arguments, strict=False):
+        if not word or NOTHING.fullmatch(word):
+            raise UserError(f"there is an empty argument after {word or before}")
+        if not is_text(word):
+            raise UserError(f"the argument {printable(word)!r} is not valid UTF-8")
+    return arguments
 
 
 def _current_names(arguments: Sequence[str]) -> list[str]:

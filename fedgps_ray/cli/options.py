@@ -1,6 +1,7 @@
 """Options that several commands share, and what can be checked of them without PyTorch or Ray."""
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ MODELS = ("mlp", "cnn", "convnet", "resnet18", "resnet50", "vit")
 LOGGERS = ("csv", "tensorboard", "wandb", "mlflow")
 PARTITIONS = ("dirichlet", "classes", "iid", "natural")
 DEVICES = ("auto", "cpu", "cuda")
+NUMBER = re.compile("[0-9]{1,9}")
 SPLIT, WHERE = "How data is split", "Where it runs"  # headings in the help
 
 
@@ -174,7 +176,7 @@ class Execution:
     ] = None
 
     def __post_init__(self) -> None:
-        if self.actors not in (None, "auto") and not str(self.actors).isdigit():
+        if self.actors not in (None, "auto") and not NUMBER.fullmatch(str(self.actors)):
             raise UserError(f"--actors {self.actors}: expected auto, 0, or a number of actors")
         if self.device not in (None, *DEVICES):
             raise UserError(f"--device {self.device}: use auto, cpu or cuda")
@@ -228,7 +230,7 @@ class Launch(Execution):
         super().__post_init__()
         for folder in self.reuse or []:
             check_folder(folder)
-        if self.actors is not None and self.actors.isdigit() and int(self.actors) == 0:
+        if self.actors is not None and not self.actors.strip("0"):
             raise UserError("--actors 0: a sweep runs on Ray; use 1 or more, or auto")
 
     @property

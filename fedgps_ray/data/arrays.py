@@ -122,9 +122,14 @@ def _by_name(arrays: object, name: str) -> dict[str, Array]:
 
 
 def _plain(name: str, key: str, value: object) -> Array:
-    array = np.asarray(value)
-    if array.dtype.kind == "S":
-        array = np.char.decode(array, "utf-8")
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind == "S":
+            array = np.char.decode(array, "utf-8")
+        if array.dtype.kind == "U":
+            np.char.encode(array, "utf-8")  # some code points are no characters
+    except (ValueError, TypeError, SystemError) as problem:
+        raise UserError(f"{name}: {key} cannot be read: {problem}") from None
     if array.dtype.kind not in "biufU":
         raise UserError(f"{name}: {key} has type {array.dtype}, expected a plain array")
     return array

@@ -15,9 +15,11 @@ from fedgps_ray.data.arrays import Array
 from fedgps_ray.data.own import files_of
 from fedgps_ray.errors import UserError, unknown
 from fedgps_ray.identity import Table
+from fedgps_ray.units import printable
 
 LABEL_NAMES = ("label", "labels", "target", "y")
 CLIENT_NAMES = ("client", "client_id")
+UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, LookupError, MemoryError)
 
 
 class Columns(NamedTuple):
@@ -47,9 +49,18 @@ def read(folder: Path, columns: Columns, size: int | None, test: str) -> Table:
     arrays |= {"y_train": _flat(train_split, label), "y_test": _flat(test_split, label)}
     if client is not None:
         arrays["client_train"] = _flat(train_split, client)
-    if class_names := train_split.features.get(label, {}).get("names"):
-        arrays["classes"] = np.array(class_names)
+    class_names = train_split.features.get(label, {}).get("names")
+    if class_names:
+        arrays["classes"] = np.array(_words(train_split, class_names))
     return arrays
+
+
+def _words(split: _Split, class_names: Any) -> list[str]:
+    """Return the names of the classes, after checking them."""
+    is_right = isinstance(class_names, list) and all(isinstance(name, str) for name in class_names)
+    if not is_right:
+        raise UserError(f"{split.where}: the names of the classes are not a list of names")
+    return list(class_names)
 
 
 def _split(folder: Path, name: str) -> _Split:
@@ -62,7 +73,10 @@ def _split(folder: Path, name: str) -> _Split:
         )
     try:
         table = pa.concat_tables([_table(file) for file in files])
-    except (pa.ArrowException, OSError) as error:
+        _check_names(folder / name, table.column_names)
+    except UserError:
+        raise
+    except UNREADABLE as error:
         raise UserError(f"{folder / name} cannot be read as Arrow files: {error}") from None
     if len(table) == 0:
         raise UserError(f"{folder / name} has no example")
@@ -73,17 +87,26 @@ def _table(file: Path) -> pa.Table:
     """Map a file into memory; current versions write streams, early ones wrote files."""
     source = pa.memory_map(str(file))
     try:
-        return pa.ipc.open_stream(source).read_all()
+        table = pa.ipc.open_stream(source).read_all()
     except pa.ArrowInvalid:
         source.seek(0)
-        return pa.ipc.open_file(source).read_all()
+        table = pa.ipc.open_file(source).read_all()
+    table.validate(full=True)  # else a damaged file makes Arrow read memory that is not its own
+    return table
+
+
+def _check_names(where: Path, names: Sequence[str]) -> None:
+    """Refuse columns of one name."""
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"{where} has several columns of the name {printable(name)}")
 
 
 def _features(table: pa.Table) -> Table:
     text = (table.schema.metadata or {}).get(b"huggingface", b"{}")
     try:
         features = json.loads(text).get("info", {}).get("features", {})
-    except (json.JSONDecodeError, AttributeError, RecursionError):
+    except (ValueError, AttributeError, RecursionError):
         features = None
     if not isinstance(features, dict):
         return {}
@@ -129,6 +152,12 @@ def _known(split: _Split, name: str) -> str:
     return name
 
 
+def _present(split: _Split, name: str) -> str:
+    if name not in split.table.column_names:
+        raise UserError(f"{split.where} has no column '{name}'; {_listed(split)}")
+    return name
+
+
 def _listed(split: _Split) -> str:
     return f"it has {', '.join(split.table.column_names)}"
 
@@ -140,7 +169,7 @@ def _is_number(kind: object) -> bool:
 
 
 def _is_picture(split: _Split, column: str) -> bool:
-    return bool(pa.types.is_struct(split.table.schema.field(column).type))
+    return bool(pa.types.is_struct(split.table.schema.field(_present(split, column)).type))
 
 
 def _examples(split: _Split, columns: Sequence[str], size: int | None) -> Array:
@@ -154,7 +183,7 @@ def _examples(split: _Split, columns: Sequence[str], size: int | None) -> Array:
 
 def _whole(split: _Split, column: str) -> Any:
     """Return a column as one array without gaps."""
-    array = split.table.column(column).combine_chunks()
+    array = split.table.column(_present(split, column)).combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks)
     if isinstance(array, pa.ExtensionArray):
@@ -201,9 +230,13 @@ def _is_other_list(kind: object) -> bool:
 def _pictures(split: _Split, column: str, size: int | None) -> NDArray[np.uint8]:
     """Decode a column of Hugging Face's images, which hold the bytes of image files."""
     names = [f"{split.where}: {column} {number}" for number in range(len(split.table))]
-    images = []
-    for name, entry in zip(names, _whole(split, column).to_pylist(), strict=True):
-        if not isinstance(entry.get("bytes"), bytes):
-            raise UserError(f"{name} holds no image but {sorted(entry)}; expected bytes of a file")
-        images.append(pictures.decoded(entry["bytes"], name, size))
-    return pictures.stacked(images, names)
+    entries = _whole(split, column).to_pylist()
+    contents = (_content(name, entry) for name, entry in zip(names, entries, strict=True))
+    return pictures.together(contents, names, size)
+
+
+def _content(name: str, entry: Table) -> bytes:
+    content = entry.get("bytes")
+    if not isinstance(content, bytes):
+        raise UserError(f"{name} holds no image but {sorted(entry)}; expected bytes of a file")
+    return content

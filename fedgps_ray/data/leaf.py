@@ -8,33 +8,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgps_ray.data.arrays import Array
+from fedgps_ray.data.own import files_of
 from fedgps_ray.errors import UserError
 from fedgps_ray.identity import Table
 
-MALFORMED = (KeyError, TypeError, AttributeError)
+MALFORMED = (LookupError, TypeError, AttributeError)
 
 Values = list[Any]  # as JSON has them
 
 
 def read(folder: Path) -> Table:
     """Return the arrays of train/*.json and test/*.json, and the user of each training example."""
-    train, test = (_part(folder / part) for part in ("train", "test"))
+    train, test = (_part(folder, part) for part in ("train", "test"))
     x_train, x_test = _numbers(train[0], test[0], folder)
     return {
         "x_train": x_train,
-        "y_train": np.array(train[1]),
+        "y_train": _plain_labels(train[1], folder),
         "x_test": x_test,
-        "y_test": np.array(test[1]),
+        "y_test": _plain_labels(test[1], folder),
         "client_train": np.array(train[2]),
     }
 
 
-def _part(folder: Path) -> tuple[Values, Values, list[str]]:
-    """Return the examples, the labels and the users of all files of a folder."""
+def _plain_labels(labels: Values, folder: Path) -> Array:
+    try:
+        return np.array(labels)
+    except (ValueError, TypeError, OverflowError):
+        raise UserError(f"{folder}: y holds lists, expected one label for each example") from None
+
+
+def _part(whole: Path, part: str) -> tuple[Values, Values, list[str]]:
+    """Return the examples, the labels and the users of all files that make up the content."""
+    folder = whole / part
     examples: Values = []
     labels: Values = []
     owners: list[str] = []
-    for file in sorted(folder.glob("*.json")):
+    for file in (file for file in files_of(whole, "leaf") if file.parent == folder):
         for user, own in _users(file).items():
             examples += own["x"]
             labels += own["y"]
@@ -53,9 +62,11 @@ def _users(file: Path) -> Table:
             if not isinstance(own["x"], list) or len(own["x"]) != len(own["y"]):
                 raise UserError(f"{file}: x and y of user '{user}' are not lists of equal length")
         return users
+    except UserError:
+        raise
     except MALFORMED as error:
         raise UserError(f"{file} is not in LEAF's format: no {error}") from None
-    except (OSError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{file} cannot be read as JSON: {error}") from None
 
 
@@ -63,7 +74,7 @@ def _numbers(train: Values, test: Values, folder: Path) -> tuple[Array, Array]:
     """Return the examples as arrays; texts of one length become the numbers of their letters."""
     try:
         x_train, x_test = np.array(train), np.array(test)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         raise UserError(f"{folder}: examples have different lengths; expected one shape") from None
     if x_train.dtype.kind != "U":
         return x_train, x_test

@@ -1,6 +1,8 @@
 """Arrays of .npz files and of folders of .npy files, read only if they are what they claim."""
 
 import math
+import struct
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -11,6 +13,7 @@ from numpy.lib import format as npy
 
 from fedgps_ray.data.arrays import KEYS, REQUIRED, Array
 from fedgps_ray.data.memory import check_room
+from fedgps_ray.data.own import files_of
 from fedgps_ray.errors import UserError
 from fedgps_ray.identity import Table
 
@@ -19,6 +22,13 @@ UNREADABLE = (
     ValueError,
     OSError,
     EOFError,
+    TypeError,
+    LookupError,
+    SyntaxError,
+    MemoryError,
+    ArithmeticError,
+    struct.error,
+    tokenize.TokenError,  # from the header, which is written in Python
     RuntimeError,  # encrypted, or compressed in a way that Python does not know
     zipfile.BadZipFile,
     zlib.error,
@@ -34,7 +44,7 @@ def read(path: Path) -> Arrays:
 
 def read_folder(folder: Path) -> Arrays:
     """Return the arrays of a data set in .npy files, mapped into memory instead of read."""
-    stored = {file.stem: file for file in sorted(folder.glob("*.npy"))}
+    stored = {file.stem: file for file in files_of(folder, "arrays")}
     _check_present(folder, REQUIRED, stored)
     return {key: _mapped(stored[key]) for key in KEYS if key in stored}
 
@@ -90,6 +100,8 @@ def _claimed_bytes(stream: IO[bytes]) -> int:
     shape, _, dtype = HEADERS[version](stream)
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
+    if dtype.itemsize == 0:
+        raise ValueError("its entries are empty")
     return math.prod(shape) * dtype.itemsize + stream.tell()
 
 

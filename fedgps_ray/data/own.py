@@ -5,6 +5,7 @@ import hashlib
 from pathlib import Path
 
 from fedgps_ray.errors import UserError
+from fedgps_ray.units import is_text, printable
 
 PATTERNS = {  # the files of a folder that are read, and so make up its content
     "arrays": ("*.npy",),
@@ -45,7 +46,11 @@ def _absent(path: Path) -> UserError:
 def files_of(folder: Path, name: str) -> list[Path]:
     """Return the files of a folder that are read for a format, in the order of their paths."""
     listed = [file for pattern in PATTERNS[name] for file in folder.glob(pattern)]
-    return sorted(file for file in listed if file.is_file() and _is_read(file, name))
+    read = sorted(file for file in listed if file.is_file() and _is_read(file, name))
+    for file in read:
+        if not is_text(str(file.relative_to(folder))):
+            raise UserError(f"{printable(str(file))}: its name is not valid UTF-8; rename it")
+    return read
 
 
 def _is_read(file: Path, name: str) -> bool:

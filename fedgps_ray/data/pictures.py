@@ -1,7 +1,7 @@
 """Images in their usual files: decoded, brought to one size, stacked."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from fedgps_ray.errors import UserError
 from fedgps_ray.identity import Table
 
 GREY_MODES = ("1", "L")
+FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")  # others may start programs
 Pixels = NDArray[np.uint8]
 
 
@@ -52,7 +53,25 @@ def _numbers(files: Sequence[Path], classes: Sequence[str]) -> NDArray[np.int64]
 
 
 def _read(files: Sequence[Path], size: int | None) -> Pixels:
-    return stacked([decoded(file.read_bytes(), str(file), size) for file in files], files)
+    return together((_content(file) for file in files), list(map(str, files)), size)
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as problem:
+        raise UserError(f"{file} cannot be read: {problem.strerror}") from None
+
+
+def together(contents: Iterable[bytes], names: Sequence[str], size: int | None) -> Pixels:
+    """Decode images of one size and stack them; what cannot fit is refused after the first."""
+    images: list[Pixels] = []
+    for content, name in zip(contents, names, strict=True):
+        images.append(decoded(content, name, size))
+        if len(images) == 1:
+            check_room(name, images[0].nbytes * len(names))
+        _check_alike(images[0], names[0], images[-1], name)
+    return _stacked(images, names[0])
 
 
 def decoded(content: bytes, where: str, size: int | None) -> Pixels:
@@ -60,9 +79,9 @@ def decoded(content: bytes, where: str, size: int | None) -> Pixels:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            image: Any = Image.open(BytesIO(content))
+            image: Any = Image.open(BytesIO(content), formats=FORMATS)
             image = image.convert("L" if image.mode in GREY_MODES else "RGB")
-    except (OSError, ValueError, SyntaxError, *BOMBS) as error:
+    except (*UNREADABLE, *BOMBS) as error:
         raise UserError(f"{where} cannot be read as an image: {error}") from None
     if size is not None:
         image = image.resize((size, size), Image.Resampling.BILINEAR)
@@ -70,21 +89,23 @@ def decoded(content: bytes, where: str, size: int | None) -> Pixels:
     return pixels if pixels.ndim == 3 else pixels[..., None]
 
 
+UNREADABLE = (OSError, ValueError, TypeError, LookupError, SyntaxError, EOFError, MemoryError)
 BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 
 
-def stacked(images: Sequence[Pixels], names: Sequence[object]) -> Pixels:
+def _check_alike(first: Pixels, first_name: str, image: Pixels, name: str) -> None:
+    (height, width), (other_height, other_width) = first.shape[:2], image.shape[:2]
+    if (height, width) != (other_height, other_width):
+        raise UserError(
+            f"{name} has {other_height}x{other_width} pixels, {first_name} has {height}x{width}:"
+            " add the option size, to which all images are scaled; for example size = 64"
+        )
+
+
+def _stacked(images: Sequence[Pixels], name: str) -> Pixels:
     """Return images of one size as one array; if some have colours, all have three channels."""
-    first = images[0].shape[:2]
-    for image, name in zip(images, names, strict=True):
-        if image.shape[:2] != first:
-            (height, width), (other_height, other_width) = first, image.shape[:2]
-            raise UserError(
-                f"{name} has {other_height}x{other_width} pixels, {names[0]} has {height}x{width}:"
-                " add the option size, to which all images are scaled; for example size = 64"
-            )
     channels = max(image.shape[2] for image in images)
-    check_room(str(names[0]), len(images) * first[0] * first[1] * channels)
+    check_room(name, len(images) * images[0][..., 0].size * channels)
     return np.stack([coloured(image, channels) for image in images])
 
 

@@ -13,7 +13,13 @@ from fedgps_ray.errors import UserError, unknown
 from fedgps_ray.experiment.document import Document, checked, read
 from fedgps_ray.experiment.files import resolve
 from fedgps_ray.experiment.search import Search
-from fedgps_ray.experiment.tables import Table, alternatives, flat, merged
+from fedgps_ray.experiment.tables import (
+    Table,
+    alternatives,
+    flat,
+    merged,
+    number_of_alternatives,
+)
 from fedgps_ray.identity import Label, Settings
 from fedgps_ray.methods import METHODS
 from fedgps_ray.spec import TrialSpec
@@ -156,6 +162,7 @@ def _combinations(document: Document) -> Iterator[tuple[int, Table]]:
 
 def _choices(key: str, value: object) -> list[object]:
     """Return the values that a key takes in turn; the method "all" stands for every method."""
+    _check_number(number_of_alternatives(value))
     values = alternatives(value)
     if key != "method":
         return values
@@ -164,7 +171,8 @@ def _choices(key: str, value: object) -> list[object]:
 
 def _check_number(cells: int) -> None:
     if cells > MOST_CELLS:
-        raise UserError(f"there would be {cells:,} cells, at most {MOST_CELLS:,} are possible")
+        number = f"{cells:,}" if cells < 10**18 else "more than 10^18"
+        raise UserError(f"there would be {number} cells, at most {MOST_CELLS:,} are possible")
 
 
 def _values(document: Document, chosen: Table) -> Table:

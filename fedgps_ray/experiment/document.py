@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 from fedgps_ray.data import datasets
 from fedgps_ray.errors import UserError, nearest, unknown
+from fedgps_ray.experiment.files import user_path
 from fedgps_ray.experiment.search import Search, parse_search
 from fedgps_ray.experiment.tables import (
     TOO_DEEP,
     Table,
     flat,
-    is_too_deep,
     merged,
+    oddity,
     parse_setting,
 )
 from fedgps_ray.identity import Settings
@@ -24,6 +25,7 @@ from fedgps_ray.spec import execution_spec
 PATHS = ("dataset", "dataset.name", "dataset.file", "surrogate", "surrogate.kind")
 TEXTS = ("name", "title", "description")
 TABLES = ("base", "grid", "methods", "execution", "search")
+MOST_BYTES = 16 * 2**20
 EXECUTION = ("actors", "client_cpus", "client_gpus", "checkpoint_seconds", "hang_seconds")
 
 
@@ -77,7 +79,7 @@ def checked(content: Table, path: Path, settings: Settings) -> Document:
 
 def _parsed(path: Path) -> Table:
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(_text_of(path))
     except FileNotFoundError:
         there = sorted(file.name for file in path.parent.glob("*.toml"))
         listed = ", ".join(there) or "none"
@@ -87,13 +89,23 @@ def _parsed(path: Path) -> Table:
         raise UserError(f"cannot read {path}: {problem.strerror}") from None
     except UnicodeDecodeError:
         raise UserError("not a text file: expected TOML in UTF-8") from None
-    except tomllib.TOMLDecodeError as problem:
+    except UserError:
+        raise
+    except ValueError as problem:  # also for a number of thousands of digits
         raise UserError(f"not valid TOML: {problem}") from None
     except RecursionError:
         raise UserError(TOO_DEEP) from None
-    if is_too_deep(content):
-        raise UserError(TOO_DEEP)
+    if reason := oddity(content):
+        raise UserError(reason)
     return content
+
+
+def _text_of(path: Path) -> str:
+    with path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise UserError(f"{path} has more than {MOST_BYTES:,} bytes: it is no experiment file")
+    return content.decode().replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _from_here(key: str, value: Any) -> Any:
@@ -105,7 +117,7 @@ def _from_here(key: str, value: Any) -> Any:
     named = str(value)
     is_folder = named not in datasets.DATASETS and Path(named).is_dir()
     names_data = key in PATHS and (datasets.is_path(named) or is_folder)
-    return str(Path(value).expanduser().absolute()) if names_data else value
+    return str(user_path(value).absolute()) if names_data else value
 
 
 def _check_known(kind: str, given: Iterable[str], known: Sequence[str]) -> None:

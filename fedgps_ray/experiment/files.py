@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from fedgps_ray.data import datasets
-from fedgps_ray.errors import unknown
+from fedgps_ray.errors import UserError, unknown
 from fedgps_ray.identity import SELECTORS, Settings, Table
 from fedgps_ray.methods import METHODS, Method
 from fedgps_ray.methods.base import is_method
@@ -12,6 +12,7 @@ from fedgps_ray.methods.outside import kind_of, reimported
 from fedgps_ray.models import MODELS
 from fedgps_ray.references import Code, Kind, entry_file, give_own, is_reference, published, read
 from fedgps_ray.spec import TrialSpec, trial_spec
+from fedgps_ray.units import is_text, printable
 
 KNOWN: Mapping[Kind, Collection[str]] = {
     "method": METHODS,
@@ -67,7 +68,7 @@ def _is_outside(kind: Kind, name: str) -> bool:
 def _holding(reference: str, folders: tuple[Path, ...]) -> Path:
     """Return the first folder that has the file of a reference, else the first one."""
     place = reference.rpartition(":")[0] or reference
-    path = Path(place).expanduser()
+    path = user_path(place)
     if not place.endswith(".py"):
         path = Path(place.partition(".")[0])
     tried = [f for f in folders if (f / path).exists() or (f / path).with_suffix(".py").exists()]
@@ -96,8 +97,19 @@ def _given_path(key: str, table: Settings, folders: tuple[Path, ...]) -> str | N
 
 
 def _located(name: str, folders: tuple[Path, ...]) -> Path:
-    places = [(folder / Path(name).expanduser()).resolve() for folder in folders or (Path(),)]
+    places = [(folder / user_path(name)).resolve() for folder in folders or (Path(),)]
     return next((place for place in places if place.exists()), places[0])
+
+
+def user_path(name: object) -> Path:
+    """Return a path as a user writes it; refuse what cannot be one."""
+    text = str(name)
+    if not is_text(text):
+        raise UserError(f"{printable(text)!r} is not a path: it has bytes that no name has")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise UserError(f"{text}: there is no user of this name") from None
 
 
 def named_method(name: str) -> tuple[type[Method], Code | None]:
@@ -106,5 +118,6 @@ def named_method(name: str) -> tuple[type[Method], Code | None]:
         if name not in METHODS:
             raise unknown("method", name, METHODS)
         return METHODS[name], None
+    user_path(name)
     code = give_own(read(name, "method", Path(), METHODS), entry_file(name, "method"))
     return kind_of(code), code

@@ -2,15 +2,19 @@
 
 import itertools
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedgps_ray.errors import UserError
 from fedgps_ray.identity import SELECTORS, Settings
+from fedgps_ray.units import is_text, printable
 
 Table = dict[str, Any]
 
 DEEPEST = 20  # levels of tables and lists
+LONGEST_BITS = 1024  # of a whole number: as large as the largest float
+TOO_LONG = "a number has too many digits"
 TOO_DEEP = f"nested too deeply: at most {DEEPEST} levels"
 
 
@@ -55,6 +59,15 @@ def merged(*tables: Settings) -> Table:
     return values
 
 
+def number_of_alternatives(value: object) -> int:
+    """Return how many alternatives there are, without making them."""
+    if isinstance(value, list):
+        return sum(map(number_of_alternatives, value))
+    if isinstance(value, Mapping):
+        return math.prod(map(number_of_alternatives, value.values()))
+    return 1
+
+
 def alternatives(value: object) -> list[object]:
     """Return all single values that a value with lists in it stands for."""
     if isinstance(value, list):
@@ -70,28 +83,50 @@ def parse_setting(setting: str) -> tuple[str, object]:
     key, equals, text = setting.partition("=")
     if not equals or not all(key.strip().split(".")):
         raise UserError(f"--set {setting}: expected KEY=VALUE, such as --set method.rho=0.3")
+    value = _parsed(key, text)
+    if problem := TOO_DEEP if key.count(".") >= DEEPEST else oddity([key, value]):
+        raise UserError(f"--set {printable(key[:60])}: {problem}")
+    return key.strip(), value
+
+
+def _parsed(key: str, text: str) -> object:
     try:
-        parsed = key.strip(), json.loads(text)
+        return json.loads(text, object_pairs_hook=_once_each)
+    except UserError as problem:
+        raise UserError(f"--set {key}: {problem}") from None
     except json.JSONDecodeError:
-        parsed = key.strip(), text
+        return text
+    except ValueError:  # Python reads no number of thousands of digits
+        raise UserError(f"--set {key}: {TOO_LONG}") from None
     except RecursionError:
         raise UserError(f"--set {key}: {TOO_DEEP}") from None
-    if key.count(".") >= DEEPEST or is_too_deep(parsed[1]):
-        raise UserError(f"--set {key[:60]}: {TOO_DEEP}")
-    return parsed
 
 
-def is_too_deep(value: object) -> bool:
-    """Say whether a value is nested deeper than any setting."""
+def _once_each(pairs: list[tuple[str, Any]]) -> Table:
+    """Return a table of JSON; refuse a key that is there twice, as only one value could count."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise UserError(f"the key {twice!r} is there twice")
+    return table
+
+
+def oddity(value: object) -> str | None:
+    """Return why a value can be no setting at all, to any depth; None if it may be one."""
     level = [value]
     for _ in range(DEEPEST):
+        if any(isinstance(each, int) and each.bit_length() > LONGEST_BITS for each in level):
+            return TOO_LONG
+        if not all(is_text(each) for each in level if isinstance(each, str)):
+            return "a text has a zero byte or half of a character"
         level = [inner for outer in level for inner in _inside(outer)]
         if not level:
-            return False
-    return True
+            return None
+    return TOO_DEEP
 
 
 def _inside(value: object) -> list[object]:
     if isinstance(value, Mapping):
-        return list(value.values())
+        return [*value, *value.values()]
     return value if isinstance(value, list) else []

@@ -16,7 +16,14 @@ from fedgps_ray.loggers.ml_flow import MlFlow
 from fedgps_ray.loggers.tensorboard import TensorBoard
 from fedgps_ray.loggers.weights_and_biases import WeightsAndBiases
 from fedgps_ray.results import files, schema
-from fedgps_ray.results.read import UNREADABLE, Row, read_rows, read_trial, trial_folders
+from fedgps_ray.results.read import (
+    UNREADABLE,
+    Row,
+    claim_of,
+    read_rows,
+    read_trial,
+    trial_folders,
+)
 
 SECONDS = 2.0
 LOGGERS: dict[str, Callable[[Path], Logger]] = {
@@ -51,8 +58,10 @@ class Follower:
     def _sync(self, folder: Path) -> bool:
         """Write the new rounds of a trial; say whether its files could be read."""
         try:
-            curve = curve_of(folder, read_trial(folder))
-            rows = read_rows(folder / "rounds.parquet", schema.ROUNDS).to_pylist()
+            info = read_trial(folder)
+            curve = curve_of(folder, info)
+            claim = claim_of("rounds.parquet", info)
+            rows = read_rows(folder / "rounds.parquet", schema.ROUNDS, claim).to_pylist()
         except (UserError, *UNREADABLE):  # none yet, or damaged: whoever runs it says so
             return False
         for name in list(self.loggers):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fedgps_ray.errors import UserError, unknown
+from fedgps_ray.errors import UserError, shown, unknown
 from fedgps_ray.identity import Settings
 from fedgps_ray.models.base import Model
 from fedgps_ray.models.init import initialise
@@ -57,7 +57,10 @@ def parse_model(value: object) -> str | Outside:
         raise unknown("model", str(value), MODELS)
     table = dict(value)
     name, code, head = str(table.pop("name")), table.pop("code", None), table.pop("head", None)
-    options = {**table.pop("options", {}), **table}
+    given_options = table.pop("options", {})
+    if not isinstance(given_options, Mapping):
+        raise UserError(f"model.options: must be a table, got {shown(given_options)}")
+    options = {**given_options, **table}
     if code is None:
         return _plain_model(name, head, options)
     code = code if isinstance(code, Code) else Code.from_table(name, code)

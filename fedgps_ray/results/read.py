@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,9 @@ import pyarrow as pa
 from fedgps_ray import identity
 from fedgps_ray.errors import UserError
 from fedgps_ray.results import files, tables
+from fedgps_ray.results.folders import TRIALS, listed, may_have
 from fedgps_ray.results.schema import DONE, LAYOUT_VERSION, SPEC, STATUSES, TEXT
+from fedgps_ray.results.tables import Claim
 from fedgps_ray.units import printable
 
 Row = dict[str, Any]
@@ -26,7 +29,9 @@ CONTROL = re.compile("[\x00-\x1f]")
 HASH = re.compile(r"[0-9a-f]{64}")
 LONGEST = 300  # characters of an error message that come from a file
 QUICK_BYTES = 8 * 2**20  # of a file that is hashed every time, not only when asked for
-SEALED = ("rounds.parquet", "clients.parquet", "partition.parquet", "model.safetensors")
+ROWS = ("rounds.parquet", "clients.parquet", "partition.parquet")
+SEALED = (*ROWS, "model.safetensors")
+MOST_CLASSES = 100_000
 
 
 class NewerLayout(UserError):
@@ -50,6 +55,8 @@ def read_trial(folder: Path) -> Row:
         raise
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{folder} is not a trial's folder: it has no trial.json") from None
+    except PermissionError as problem:
+        raise UserError(f"{path} cannot be read: {problem.strerror}") from None
     except DAMAGED as problem:
         raise UserError(f"{path} is damaged ({_told(problem)}); {MOVE}") from None
     return info
@@ -243,19 +250,13 @@ def trial_folders(experiment: Path) -> list[Path]:
     """Return the folders of an experiment's trials, or the folder itself if it is a trial's."""
     if (experiment / "trial.json").exists():
         return [experiment]
-    return listed(experiment, "trials/*/trial.json")
+    return listed(experiment, TRIALS)
 
 
 def headless(folder: Path) -> list[Path]:
     """Return the folders of trials whose trial.json is gone though they have rows."""
     trials = listed(folder, "trials/*/rounds.parquet")
-    return [trial for trial in trials if not (trial / "trial.json").exists()]
-
-
-def listed(folder: Path, pattern: str) -> list[Path]:
-    """Return the folders of the files that match a pattern, without incomplete copies."""
-    folders = sorted((path.parent for path in folder.glob(pattern)), key=lambda each: each.parts)
-    return [trial for trial in folders if not trial.name.startswith(".")]
+    return [trial for trial in trials if not may_have(trial / "trial.json")]
 
 
 # --- experiment.json ------------------------------------------------------------------------------
@@ -288,9 +289,21 @@ def _check_cell(cell: Row) -> None:
 # --- rows -----------------------------------------------------------------------------------------
 
 
-def read_rows(path: Path, columns_: pa.Schema) -> pa.Table:
+def claim_of(name: str, info: Row) -> Claim:
+    """Return what trial.json says of one of the trial's tables: its seal, and how long it may be.
+
+    Files have had hashes since trial.json has a seal.
+    """
+    rounds, clients = info["spec"].get("rounds"), info["spec"].get("clients")
+    most = {"rounds.parquet": (rounds,), "clients.parquet": (rounds, clients)}
+    numbers = most.get(name, (clients, MOST_CLASSES))
+    is_known = all(_is_number(number, int) for number in numbers)
+    return Claim(files.SEAL in info, math.prod(numbers) if is_known else None)
+
+
+def read_rows(path: Path, columns_: pa.Schema, claim: Claim = tables.NOTHING) -> pa.Table:
     """Return a table of a trial; columns that it lacks are empty, unknown ones are kept."""
-    table = tables.read(path)
+    table = tables.read(path, claim)
     _check_owner(path, table)
     if table.schema.equals(columns_):  # as nearly always
         return table
@@ -352,7 +365,9 @@ def has_readable_clients(folder: Path) -> bool:
 
 def _work_seconds(folder: Path) -> float:
     path = folder / "clients.parquet"
-    seconds = tables.read(path)["work_seconds"].to_pylist() if path.exists() else []
+    if not path.exists():
+        return 0.0
+    seconds = tables.read(path, names=["work_seconds"])["work_seconds"].to_pylist()
     return float(sum(value or 0.0 for value in seconds))
 
 
@@ -375,12 +390,24 @@ def check_files(folder: Path, info: Row, full: bool = False) -> list[str]:
     """Return what is wrong with the files of a trial whose trial.json has been read."""
     if info["status"] not in DONE:
         missing = [folder / name for name in _expected(info) if not (folder / name).exists()]
-        return [f"{path} is damaged (it is missing)" for path in missing]
+        told = [f"{path} is damaged (it is missing)" for path in missing]
+        return [*told, *_changed_rows(folder, info)] if full else told
     known = info.get("files", {})
     if not set(known) <= set(SEALED):
         return [f"{folder / 'trial.json'} is damaged (it has hashes of unknown files)"]
     problems = (_file_problem(folder / name, digest, full) for name, digest in known.items())
     return [problem for problem in problems if problem]
+
+
+def _changed_rows(folder: Path, info: Row) -> Iterator[str]:
+    """Yield what is wrong with the rows of a trial under way, which have hashes of their own."""
+    for name in ROWS:
+        path = folder / name
+        try:
+            if path.exists():
+                tables.read(path, claim_of(name, info), names=["trial_id"])
+        except (*UNREADABLE, *DAMAGED) as problem:
+            yield f"{path} is damaged ({_told(problem)})"
 
 
 def _expected(info: Row) -> Iterator[str]:

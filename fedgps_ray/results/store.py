@@ -146,9 +146,12 @@ class TrialStore:
         path = self.folder / name
         if rounds_done == 0 or not path.exists():
             return []
-        columns_ = schema.ROUNDS if name == "rounds.parquet" else schema.CLIENTS
+        of_rounds = name == "rounds.parquet"
+        columns_ = schema.ROUNDS if of_rounds else schema.CLIENTS
+        most = self.spec.rounds * (1 if of_rounds else self.spec.per_round)
         try:
-            rows: list[Row] = read_rows(path, columns_).to_pylist()
+            claim = tables.Claim(most_rows=most)  # a checkpoint knows the hash of the rows
+            rows: list[Row] = read_rows(path, columns_, claim).to_pylist()
         except UNREADABLE:
             return []
         return [row for row in rows if row["round"] <= rounds_done]

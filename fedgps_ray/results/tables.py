@@ -7,6 +7,7 @@ the footer, so they skip bytes between the two: the hash is there.
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,17 @@ from fedgps_ray.results import files
 MARK = b"fedgps-ray sha256:"
 ROOM = len(MARK) + hashlib.sha256().digest_size
 TAIL = 8  # the footer's length and Parquet's own mark
+VALUE = 8  # bytes that a value takes in memory, about
+
+
+class Claim(NamedTuple):
+    """What is known of a file before it is read."""
+
+    sealed: bool = False  # it was written with a hash
+    most_rows: int | None = None
+
+
+NOTHING = Claim()
 
 
 def write(path: Path, table: pa.Table) -> None:
@@ -28,35 +40,47 @@ def write(path: Path, table: pa.Table) -> None:
     path.write_bytes(content[:footer] + MARK + digest + content[footer:])
 
 
-def read(path: Path) -> pa.Table:
-    """Return a table; raise ArrowInvalid if its file was changed after it was written."""
-    return _opened(path).read()
+def read(path: Path, claim: Claim = NOTHING, names: Sequence[str] | None = None) -> pa.Table:
+    """Return a table or some columns; raise ArrowInvalid if its file was changed afterwards."""
+    return _opened(path, claim).read(columns=None if names is None else list(names))
 
 
 def read_some(path: Path, schema: pa.Schema, names: Sequence[str]) -> pa.Table | None:
     """Return some columns of a table, checked as a whole; None if it has another schema."""
-    file = _opened(path)
+    file = _opened(path, NOTHING)
     if not file.schema_arrow.equals(schema):
         return None
     return file.read(columns=list(names), use_threads=False)
 
 
-def _opened(path: Path) -> pq.ParquetFile:
+def _opened(path: Path, claim: Claim) -> pq.ParquetFile:
     content = files.read_bytes(path)
-    if not is_whole(content):
+    if not is_whole(content, claim.sealed):
         raise pa.ArrowInvalid("its content does not match its hash: it was changed or damaged")
-    return pq.ParquetFile(pa.BufferReader(content))
+    file = pq.ParquetFile(pa.BufferReader(content))
+    _check_size(file.metadata, claim.most_rows)
+    return file
 
 
-def is_whole(content: bytes) -> bool:
-    """Say whether a file is as it was written; one without a hash may be."""
+def _check_size(told: pq.FileMetaData, most_rows: int | None) -> None:
+    """Refuse a file that would take much more memory than disk: packed, equal rows are nothing."""
+    if most_rows is not None and told.num_rows > most_rows:
+        raise pa.ArrowInvalid(f"it has {told.num_rows} rows, at most {most_rows} are possible")
+    groups = map(told.row_group, range(told.num_row_groups))
+    values = sum(group.column(at).num_values for group in groups for at in range(told.num_columns))
+    if max(values, told.num_rows) * VALUE > files.MOST_BYTES:
+        raise pa.ArrowInvalid(f"it has {values} values, more than fit into memory")
+
+
+def is_whole(content: bytes, sealed: bool = False) -> bool:
+    """Say whether a file is as it was written; one without a hash may be, unless it had one."""
     footer = _footer(content)
-    sealed = content[max(0, footer - ROOM) : footer]
-    if not sealed.startswith(MARK):
-        return True
+    held = content[max(0, footer - ROOM) : footer]
+    if not held.startswith(MARK):
+        return not sealed
     rest = hashlib.sha256(content[: footer - ROOM])
     rest.update(content[footer:])
-    return rest.digest() == sealed[len(MARK) :]
+    return rest.digest() == held[len(MARK) :]
 
 
 def _footer(content: bytes) -> int:

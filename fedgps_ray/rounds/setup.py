@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedgps_ray import seeds
 from fedgps_ray.data import datasets, partition
+from fedgps_ray.data.memory import check_room
 from fedgps_ray.data.surrogate import Labelled, Noise, file_images, image_shape, noise_images
 from fedgps_ray.methods.base import Cohort
 from fedgps_ray.models import Model, build, check_takes_tokens, initialise
@@ -97,7 +98,10 @@ class Ready:
             check_takes_tokens(self.spec.model)
         dtype = torch.int64 if data.kind == "tokens" else torch.float32
         with torch.device("meta"):
-            return build(self.spec.model, data.input_shape, outputs, dtype=dtype)
+            model = build(self.spec.model, data.input_shape, outputs, dtype=dtype)
+        sizes = (part.numel() * part.element_size() for part in model.parameters())
+        check_room("the model for inputs of this size", sum(sizes))
+        return model
 
     def cohort(self) -> Cohort:
         """Return what the server may know about clients and model."""

@@ -29,6 +29,8 @@ from fedgps_ray.tensors import Params, num_bytes, views
 # yet: an eighth of the memory. What a checkpoint has need not stay in memory.
 MOST_UNSAVED = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
 
+NO_MEMORY = "can't allocate memory"  # as PyTorch says
+
 
 def run_trial(
     spec: TrialSpec, execution: ExecutionSpec, start_over: bool = False
@@ -43,6 +45,13 @@ def run_trial(
             yield from run_with_pool(store, execution, worker, InProcess(worker))
         except torch.OutOfMemoryError as problem:
             raise UserError(_out_of_memory(spec, problem)) from None
+        except (MemoryError, RuntimeError) as problem:
+            if isinstance(problem, RuntimeError) and NO_MEMORY not in str(problem):
+                raise
+            reason = (str(problem) or "no memory left").splitlines()[0]
+            raise UserError(
+                f"out of memory: use smaller examples or a smaller model ({reason})"
+            ) from None
 
 
 def _out_of_memory(spec: TrialSpec, problem: Exception) -> str:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fedgps_ray.errors import UserError
 from fedgps_ray.identity import Settings, Table
-from fedgps_ray.results.read import UNREADABLE, check, read_rows, read_trial
+from fedgps_ray.results.read import UNREADABLE, check, claim_of, read_rows, read_trial
 from fedgps_ray.results.schema import DONE, ROUNDS
 from fedgps_ray.results.store import spec_of
 from fedgps_ray.rounds.trial import run_trial
@@ -49,8 +49,9 @@ def replay(folder: Path, wanted: int | None, full: bool, files: Settings) -> Rep
     info = read_trial(folder)
     if info["status"] not in DONE:
         return Replay(folder.name, 0, 0, f"it has not ended ({info['status']})")
+    claim = claim_of("rounds.parquet", info)
     try:
-        rows = read_rows(folder / "rounds.parquet", ROUNDS).to_pylist()
+        rows = read_rows(folder / "rounds.parquet", ROUNDS, claim).to_pylist()
     except UNREADABLE as damage:
         return Replay(folder.name, 0, 0, f"rounds.parquet is damaged ({damage})")
     if not rows:

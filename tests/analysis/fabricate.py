@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedgps_ray import seeds
-from fedgps_ray.results import files
+from fedgps_ray.results import files, tables
 from fedgps_ray.results.read import hashes
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.results.summary import summary
@@ -153,7 +153,7 @@ def _with(table, name, values):
 def add_later_columns(folder):
     """Rewrite the rounds of all trials with those columns."""
     for number, path in enumerate(sorted(folder.glob("trials/*/rounds.parquet"))):
-        pq.write_table(later_columns(pq.ParquetFile(path).read(), number), path)
+        tables.write(path, later_columns(pq.ParquetFile(path).read(), number))
         _seal(path.parent)
 
 

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from fedgps_ray.analysis.load import clients, partitions, rounds, trials
 from fedgps_ray.errors import UserError
-from fedgps_ray.results import files, schema
+from fedgps_ray.results import files, schema, tables
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.results.summary import summary
 from fedgps_ray.spec import ExecutionSpec, trial_spec
@@ -236,7 +236,7 @@ def test_trials_with_other_columns_are_one_frame(tmp_path):
             table = table.drop_columns(["train_loss"])
         if seed == 2:
             table = table.append_column("energy", pa.array([1.5, 2.5]))
-        pq.write_table(table, path)
+        tables.write(path, table)
     frame = rounds(tmp_path).sort_values(["seed", "round"])
     assert frame["energy"].fillna(0).tolist() == [0, 0, 1.5, 2.5, 0, 0]
     assert frame["accuracy"].tolist() == [0.2, 0.6] * 3

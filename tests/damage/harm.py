@@ -1,9 +1,12 @@
 """What can happen to the files of a results folder: a damage is drawn from a seed."""
 
+import contextlib
 import json
 import os
 import random
 import shutil
+
+from fedgps_ray.results import files
 
 NESTED = "[" * 3000 + "]" * 3000
 VALUES = (None, True, -1, 10**30, 1e400, "", "\x1b[2J", "\ud800", [], {}, [[]], "../../x", "99")
@@ -76,9 +79,24 @@ def backup(rng, path):
 
 
 def wrong_type(rng, path):
-    """Put a value of another type somewhere into a JSON file, sealed or not."""
+    """Put a value of another type into a JSON file, whose seal is then wrong, or gone."""
     if path.suffix != ".json":
         return flip(rng, path)
+    content = with_wrong_value(rng, path)
+    if rng.random() < 0.5:
+        content.pop("sha256", None)
+    path.write_text(json.dumps(content))
+    return None
+
+
+def sealed_again(rng, path):
+    """Do the same with a new seal: nothing shows that it was changed, so no command may trip."""
+    content = with_wrong_value(rng, path)
+    with contextlib.suppress(ValueError):  # no seal can be made of half a character
+        files.write_json(path, content)
+
+
+def with_wrong_value(rng, path):
     content = json.loads(path.read_text())
     table = content
     while True:
@@ -88,8 +106,7 @@ def wrong_type(rng, path):
             continue
         break
     table[key] = rng.choice(VALUES)
-    path.write_text(json.dumps(content))
-    return None
+    return content
 
 
 def other_version(rng, path):

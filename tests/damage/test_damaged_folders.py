@@ -8,6 +8,7 @@ FEDGPS_DAMAGE_COUNTS names a file to which each command's answers are counted.
 import functools
 import json
 import os
+import random
 import shutil
 import sys
 import traceback
@@ -29,7 +30,7 @@ from fedgps_ray.spec import ExecutionSpec, trial_spec
 from fedgps_ray.sweep.ledger import Ledger, read
 from fedgps_ray.sweep.plan import facts
 from fedgps_ray.sweep.state import State
-from tests.damage.harm import harm
+from tests.damage.harm import files_of, harm, sealed_again
 
 CASES = int(os.environ.get("FEDGPS_DAMAGE_CASES", "300"))
 CHUNK = 50
@@ -278,6 +279,20 @@ def answer(ask, pristine, tmp_path, capsys, monkeypatch, seed=None):
         return ask(copy, capsys, monkeypatch)
     finally:
         shutil.rmtree(tmp_path / "copy")
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("first", range(FIRST, FIRST + CASES // 5, CHUNK // 5))
+def test_a_wrong_value_with_a_seal_of_its_own_is_no_stumbling_block(
+    first, pristine, tmp_path, capsys, monkeypatch
+):
+    for seed in range(first, first + CHUNK // 5):
+        rng = random.Random(seed)
+        for _, ask in asked(seed):
+            copy = shutil.copytree(pristine, tmp_path / "copy" / "sweep")
+            sealed_again(rng, rng.choice([f for f in files_of(copy) if f.suffix == ".json"]))
+            ask(copy, capsys, monkeypatch)
+            shutil.rmtree(tmp_path / "copy")
 
 
 def test_the_test_would_notice_a_silent_change(pristine, tmp_path, capsys, monkeypatch):

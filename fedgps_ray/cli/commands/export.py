@@ -1,8 +1,10 @@
 """export: results as CSV or Parquet."""
 
 import json
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.markup import escape
 
@@ -30,7 +32,7 @@ def export(options: Export) -> None:
     written = {}
     for table, path in _targets(options).items():
         frame = READ[table](options.folder)
-        for problem in frame.attrs.pop("problems", []):
+        for problem in _notes(frame.attrs):
             say(f"note: {problem}")
         writing(path, partial(write_table, frame, path))
         written[str(path)] = len(frame)
@@ -39,6 +41,13 @@ def export(options: Export) -> None:
         return
     for name, rows in written.items():
         out.print(escape(f"{name}: {rows} rows"), soft_wrap=True, highlight=False)
+
+
+def _notes(told: dict[Any, Any]) -> Iterator[str]:
+    """Yield what to say about a frame, which is then written without it."""
+    yield from told.pop("problems", [])
+    if trials := told.pop("not_sealed", []):
+        yield f"{len(trials)} not sealed: without hashes, changes to its files cannot be noticed"
 
 
 def _targets(options: Export) -> dict[str, Path]:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Column, Table
 
-from fedgps_ray.cli.app import err, out
+from fedgps_ray.cli.app import err, out, writing
 from fedgps_ray.cli.declared import PaperList, PaperWrite
 from fedgps_ray.errors import unknown
 from fedgps_ray.experiment import Experiment, load, paper_files
@@ -83,8 +83,8 @@ def _totals(rows: Rows, what: str) -> str:
 
 def write(options: PaperWrite) -> None:
     """Write the experiment file of a table."""
-    shutil.copyfile(path_of(options.name), options.target)
-    target = options.target
+    source, target = path_of(options.name), options.target
+    writing(target, lambda: shutil.copyfile(source, target))
     out.print(escape(f"wrote {target}; run it with: fedgps-ray sweep {target}"), soft_wrap=True)
 
 

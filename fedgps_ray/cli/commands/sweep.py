@@ -20,6 +20,8 @@ from fedgps_ray.cli.options import Launch
 from fedgps_ray.cli.standings import result
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import Experiment, load, scaled
+from fedgps_ray.results.folders import check_target
+from fedgps_ray.results.mirror import Mirror
 from fedgps_ray.results.uri import redacted
 from fedgps_ray.spec import ExecutionSpec
 from fedgps_ray.sweep.drive import drive
@@ -58,10 +60,18 @@ def loaded(file: Path, options: Launch) -> Experiment:
 
 def _launch(plan: SweepPlan, options: Launch) -> None:
     if options.dry_run:
+        _check_places(plan.execution)
         _show_plan(plan, options.as_json)
     else:
         check_devices(plan.ledger.specs, plan.execution)
         _drive(plan, options.as_json)
+
+
+def _check_places(execution: ExecutionSpec) -> None:
+    """Refuse places that a launch could not use, without writing there."""
+    check_target(execution.out)
+    if execution.storage is not None:
+        Mirror(execution.storage).names("trials")
 
 
 def _plan(experiment: Experiment, options: Launch, file: str) -> SweepPlan:
