@@ -290,15 +290,16 @@ def _check_cell(cell: Row) -> None:
 
 
 def claim_of(name: str, info: Row) -> Claim:
-    """Return what trial.json says of one of the trial's tables: its seal, and how long it may be.
+    """Return what trial.json says of one of the trial's tables: its hash, and how long it may be.
 
-    Files have had hashes since trial.json has a seal.
+    While a trial runs, its tables have hashes of their own, since trial.json has a seal.
     """
     rounds, clients = info["spec"].get("rounds"), info["spec"].get("clients")
     most = {"rounds.parquet": (rounds,), "clients.parquet": (rounds, clients)}
     numbers = most.get(name, (clients, MOST_CLASSES))
     is_known = all(_is_number(number, int) for number in numbers)
-    return Claim(files.SEAL in info, math.prod(numbers) if is_known else None)
+    digest = info.get("files", {}).get(name) if info["status"] in DONE else None
+    return Claim(files.SEAL in info, math.prod(numbers) if is_known else None, digest)
 
 
 def read_rows(path: Path, columns_: pa.Schema, claim: Claim = tables.NOTHING) -> pa.Table:

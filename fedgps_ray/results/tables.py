@@ -23,8 +23,9 @@ VALUE = 8  # bytes that a value takes in memory, about
 class Claim(NamedTuple):
     """What is known of a file before it is read."""
 
-    sealed: bool = False  # it was written with a hash
+    sealed: bool = False  # it was written with a hash in it
     most_rows: int | None = None
+    sha256: object = None  # of all of it, where its trial has ended
 
 
 NOTHING = Claim()
@@ -55,7 +56,7 @@ def read_some(path: Path, schema: pa.Schema, names: Sequence[str]) -> pa.Table |
 
 def _opened(path: Path, claim: Claim) -> pq.ParquetFile:
     content = files.read_bytes(path)
-    if not is_whole(content, claim.sealed):
+    if not _is_as_claimed(content, claim):
         raise pa.ArrowInvalid("its content does not match its hash: it was changed or damaged")
     file = pq.ParquetFile(pa.BufferReader(content))
     _check_size(file.metadata, claim.most_rows)
@@ -70,6 +71,12 @@ def _check_size(told: pq.FileMetaData, most_rows: int | None) -> None:
     values = sum(group.column(at).num_values for group in groups for at in range(told.num_columns))
     if max(values, told.num_rows) * VALUE > files.MOST_BYTES:
         raise pa.ArrowInvalid(f"it has {values} values, more than fit into memory")
+
+
+def _is_as_claimed(content: bytes, claim: Claim) -> bool:
+    if claim.sha256 is not None:
+        return hashlib.sha256(content).hexdigest() == claim.sha256
+    return is_whole(content, claim.sealed)
 
 
 def is_whole(content: bytes, sealed: bool = False) -> bool:

@@ -247,9 +247,13 @@ def test_ctrl_c_inside_a_round_keeps_the_rounds_before(tmp_path, monkeypatch):
     assert started.rounds_done == 2
 
 
-@pytest.mark.parametrize("raised", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize(
+    ("raised", "told"), [(KeyboardInterrupt, KeyboardInterrupt), (MemoryError, UserError)]
+)
 @pytest.mark.parametrize("where", ["flush", "_write_model"])
-def test_what_is_cut_off_at_the_end_has_not_ended(where, raised, whole, tmp_path, monkeypatch):
+def test_what_is_cut_off_at_the_end_has_not_ended(
+    where, raised, told, whole, tmp_path, monkeypatch
+):
     def cut_off(*_):
         raise raised
 
@@ -260,7 +264,7 @@ def test_what_is_cut_off_at_the_end_has_not_ended(where, raised, whole, tmp_path
         next(events)
     with monkeypatch.context() as patch:
         patch.setattr(owner, where, cut_off)
-        with pytest.raises(raised):
+        with pytest.raises(told):
             next(events)
     assert read_trial(folder_of(spec, tmp_path))["status"] == "interrupted"
     rows_of(spec, tmp_path)
