@@ -14,6 +14,7 @@ from fedgps_ray.loading import load
 
 if TYPE_CHECKING:
     from fedgps_ray.cluster.session import Loss
+    from fedgps_ray.spec import ExecutionSpec
 
 LOST = 3  # exit code: what was done is kept, and the same command continues
 STARTS = "FEDGPS_RAY_STARTS"  # how often this program was started by itself
@@ -21,10 +22,18 @@ DISCARDING = ("--restart", "--anew")
 BEGAN, ENVIRONMENT = time.monotonic(), dict(os.environ)  # before Ray adds to it
 
 
-def survive(folder: Path, address: str | None) -> None:
+def resume_command(folder: Path, execution: "ExecutionSpec") -> str:
+    """Return what to type to continue: where to run and store is not taken from a folder."""
+    words = ["fedgps-ray", "resume", str(folder)]
+    if execution.address is not None:
+        words += ["--address", execution.address]
+    if execution.storage is not None:
+        words += ["--storage", load("fedgps_ray.results.uri:redacted")(execution.storage)]
+    return shlex.join(words)
+
+
+def survive(folder: Path, again: str) -> None:
     """Go on after the loss of Ray: with a new one, or on a joined cluster by the user's hand."""
-    there = "" if address is None else f" --address {shlex.quote(address)}"
-    again = f"fedgps-ray resume {shlex.quote(str(folder))}{there}"
     load("fedgps_ray.cluster.session:answer_losses")(lambda loss: _answer(loss, folder, again))
 
 

@@ -86,6 +86,17 @@ def test_a_number_changed_in_an_unfinished_trial_is_told(trial):
     assert "rounds.parquet is damaged" in problems[SPEC.trial_id]
 
 
+def test_a_number_changed_in_a_finished_trial_is_told(tmp_path):
+    for _ in run_trial(SPEC, ExecutionSpec(out=tmp_path, actors=0)):
+        pass
+    folder = tmp_path / "trials" / SPEC.trial_id
+    assert load.rounds(tmp_path)["accuracy"].max() < 0.999
+    rewritten(folder / "rounds.parquet")
+    with pytest.raises(UserError, match=r"rounds\.parquet is damaged"):
+        load.rounds(tmp_path)
+    assert any("rounds.parquet is damaged" in told for told in check(folder))
+
+
 def test_rows_of_a_trial_without_a_seal_need_none(trial):
     info = {key: value for key, value in read_trial(trial).items() if key != files.SEAL}
     (trial / "trial.json").write_text(json.dumps(info))

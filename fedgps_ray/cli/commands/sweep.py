@@ -12,7 +12,7 @@ from rich.table import Table
 from fedgps_ray.api.devices import check_devices, placed
 from fedgps_ray.api.settings import checked_execution
 from fedgps_ray.api.sweeps import Screen
-from fedgps_ray.cli.again import LOST, survive
+from fedgps_ray.cli.again import LOST, resume_command, survive
 from fedgps_ray.cli.app import err, out, say
 from fedgps_ray.cli.commands.paper import path_of
 from fedgps_ray.cli.declared import PaperRun, Sweep
@@ -22,7 +22,6 @@ from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import Experiment, load, scaled
 from fedgps_ray.results.folders import check_target
 from fedgps_ray.results.mirror import Mirror
-from fedgps_ray.results.uri import redacted
 from fedgps_ray.spec import ExecutionSpec
 from fedgps_ray.sweep.drive import drive
 from fedgps_ray.sweep.ledger import Facts, Ledger
@@ -126,8 +125,8 @@ def _show_plan(plan: SweepPlan, as_json: bool) -> None:
 def _drive(plan: SweepPlan, as_json: bool) -> None:
     """Drive a sweep to its end with a live view; exit 1 if trials failed, 130 if interrupted."""
     folder = plan.ledger.folder
-    again = f"fedgps-ray resume {shlex.quote(str(folder))}{_kept(plan.execution.storage)}"
-    survive(folder, plan.execution.address)
+    again = resume_command(folder, plan.execution)
+    survive(folder, again)
     try:
         state = drive(plan, Screen(err))
     except KeyboardInterrupt:  # before Tune takes it as a request to stop
@@ -141,11 +140,6 @@ def _drive(plan: SweepPlan, as_json: bool) -> None:
         out.print(escape(f"results: {folder}"), soft_wrap=True)
         out.print(escape(f"report: fedgps-ray report {shlex.quote(str(folder))}"), soft_wrap=True)
     _end(state, again)
-
-
-def _kept(storage: str | None) -> str:
-    """Return the option that names a storage, without passwords: those the user has to add."""
-    return "" if storage is None else f" --storage {shlex.quote(redacted(storage))}"
 
 
 def _end(state: State, again: str) -> None:

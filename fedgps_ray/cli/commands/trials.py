@@ -1,7 +1,6 @@
 """One trial from its options to its summary."""
 
 import json
-import shlex
 from collections.abc import Collection
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from fedgps_ray.api.devices import device_settings, unused_gpu
 from fedgps_ray.api.progress import ending, follow, opening
 from fedgps_ray.api.running import has_ended, start
 from fedgps_ray.api.settings import checked_execution, suited_trial
-from fedgps_ray.cli.again import expect_deaths, survive
+from fedgps_ray.cli.again import expect_deaths, resume_command, survive
 from fedgps_ray.cli.app import err, out, say
 from fedgps_ray.cli.declared import Run
 from fedgps_ray.identity import Table
@@ -105,7 +104,7 @@ def _run(spec: TrialSpec, execution: ExecutionSpec, restart: bool, folder: Path)
     if idle := unused_gpu(spec, execution):
         say(idle)
     if execution.actors != 0:
-        survive(folder, execution.address)
+        survive(folder, resume_command(folder, execution))
     try:
         follow(err, titled(method_name(spec.method)), spec.rounds, events)
     except KeyboardInterrupt:
@@ -113,6 +112,6 @@ def _run(spec: TrialSpec, execution: ExecutionSpec, restart: bool, folder: Path)
             expect_deaths()
         events.close()
         begun = (folder / "trial.json").exists()
-        again = f"fedgps-ray resume {shlex.quote(str(folder))}" if begun else "the same command"
+        again = resume_command(folder, execution) if begun else "the same command"
         say(f"interrupted; to continue: {again}")
         raise typer.Exit(130) from None
