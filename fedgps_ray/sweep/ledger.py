@@ -212,7 +212,7 @@ def read(folder: Path) -> tuple[Ledger, Facts]:
     facts = read_experiment(folder)
     refuse_older(folder, facts)
     cells = facts.pop("cells")
-    facts.pop(files.SEAL, None)
+    is_sealed = facts.pop(files.SEAL, None) is not None
     try:
         specs = [stored_spec(cell["spec"]) for cell in cells]
         _check_ids(specs, cells)
@@ -223,7 +223,10 @@ def read(folder: Path) -> tuple[Ledger, Facts]:
             f"{folder / 'experiment.json'} is damaged ({printable(str(problem))}); start the sweep"
             " again with its experiment file"
         ) from None
-    return Ledger(folder, specs, labels), facts
+    ledger = Ledger(folder, specs, labels)
+    if not is_sealed:
+        ledger.notes.append("experiment.json is not sealed: changes to it cannot be noticed")
+    return ledger, facts
 
 
 def _check_ids(specs: Sequence[TrialSpec], cells: Sequence[Facts]) -> None:

@@ -50,6 +50,7 @@ TINY = {
 TOLD = (
     *("is damaged", "was damaged", "not sealed", '"not_sealed": ["', "newer version"),
     *("older version", "no trials", "not a trial's", "comes from the trials"),
+    "belongs to another spec",
 )
 
 

@@ -208,3 +208,18 @@ def test_a_trial_that_runs_is_neither_replaced_nor_moved(ledger, specs, run_here
     assert "in use by another process" in book.notes[0]
     list(running)
     assert check(book.place(spec), full=True) == []
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_plan_without_a_seal_is_told(sealed, ledger, specs):
+    book = ledger(specs(["fedavg"]))
+    book.folder.mkdir(parents=True, exist_ok=True)
+    book.write({"name": "tiny", "search": None, "execution": {}})
+    path = book.folder / "experiment.json"
+    content = json.loads(path.read_text())
+    if not sealed:
+        del content[files.SEAL]
+    path.write_text(json.dumps(content))
+    assert [note for note in read(book.folder)[0].notes if "experiment.json" in note] == (
+        [] if sealed else ["experiment.json is not sealed: changes to it cannot be noticed"]
+    )

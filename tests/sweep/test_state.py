@@ -168,6 +168,15 @@ def test_what_a_newer_version_adds_to_the_state_is_left_out(state, tmp_path):
     assert load(tmp_path).name == "tiny"
 
 
+def test_a_state_without_its_hash_is_not_believed(state, tmp_path):
+    state.save(tmp_path)
+    path = tmp_path / "live.json"
+    known = json.loads(path.read_text())
+    del known[files.SEAL]
+    path.write_text(json.dumps({**known, "diverged": 10**30}))
+    assert load(tmp_path) is None
+
+
 def test_old_events_are_forgotten(state):
     for number in range(1000):
         state.tell(str(number))

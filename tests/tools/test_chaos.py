@@ -1,6 +1,7 @@
 """Sweeps whose processes are killed and stopped end as if nothing had happened."""
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -11,7 +12,6 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from ray.cluster_utils import Cluster
 
 from fedgps_ray.cli.again import LOST
 from fedgps_ray.cli.commands.chaos import _words
@@ -38,24 +38,39 @@ def test_twelve_kills_change_nothing():
     assert verdict.holds
 
 
+ON_A_CLUSTER = """
+import subprocess, sys
+from ray.cluster_utils import Cluster
+head = {"num_cpus": 0, "include_dashboard": False}
+cluster = Cluster(initialize_head=True, head_node_args=head)
+for _ in range(2):
+    cluster.add_node(num_cpus=1, object_store_memory=200_000_000)
+program = [sys.executable, "-c", "from fedgps_ray.cli import main; main()"]
+options = ["--kills", "4", "--seed", "1", "--address", cluster.address, "--out", sys.argv[1]]
+code = subprocess.call([*program, "chaos", *options, "--json"])
+cluster.shutdown()
+sys.exit(code)
+"""
+
+
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(PATIENCE)
-def test_actors_on_the_nodes_of_a_cluster_are_killed_too(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+def test_actors_on_the_nodes_of_a_cluster_are_killed_too(tmp_path):
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
-        monkeypatch.setenv("RAY_TMPDIR", folder)  # a short path: the names of sockets have a limit
-        head = {"num_cpus": 0, "include_dashboard": False}
-        cluster = Cluster(initialize_head=True, head_node_args=head)
-        for _ in range(2):
-            cluster.add_node(num_cpus=1, object_store_memory=200_000_000)
-        try:
-            verdict = tool.chaos_on_cluster(cluster.address, tmp_path, 4, 1, lambda text: None)
-        finally:
-            cluster.shutdown()
-    assert verdict.holds, verdict
-    nodes = {blow.process.node for blow in verdict.blows}
-    assert nodes - {""}, "no actor was hit"
+        # a short path: the names of sockets have a limit
+        environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": folder}
+        done = subprocess.run(
+            [sys.executable, "-c", ON_A_CLUSTER, str(tmp_path)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdict = json.loads(done.stdout)
+    assert verdict["holds"], verdict
+    assert {blow["kind"] for blow in verdict["blows"]} - {"driver"}, "no actor was hit"
     assert not list(tmp_path.iterdir())
 
 
