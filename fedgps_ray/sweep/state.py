@@ -198,10 +198,17 @@ def load(folder: Path) -> State | None:
     """Return the state of a folder's last launch; None if there is none that can be read."""
     try:
         known = files.read_json(folder / FILE)
-        del known[files.SEAL]  # every driver writes one
-        return _STATE.validate_python(_shown(known))
-    except (OSError, ValueError, LookupError):
+        known.pop(files.SEAL, None)  # older versions have none
+        state = _STATE.validate_python(_shown(known))
+    except (OSError, ValueError):
         return None
+    return state if _is_possible(state) else None
+
+
+def _is_possible(state: State) -> bool:
+    """Say whether not more trials have ended than there are."""
+    ended = (state.finished, state.diverged, state.failed)
+    return min(ended) >= 0 and sum(ended) <= state.total
 
 
 def _shown(value: object) -> object:
