@@ -81,7 +81,7 @@ def playground(tmp_path_factory):
     return folder
 
 
-PROGRAM = [sys.executable, "-c", "from fedgps_ray.cli import main; main()"]
+PROGRAM = [sys.executable, "-m", "fedgps_ray"]
 
 
 def quick(command):

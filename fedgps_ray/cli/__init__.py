@@ -14,6 +14,7 @@ from fedgps_ray import __version__
 from fedgps_ray.cli import declared
 from fedgps_ray.cli.again import LOST
 from fedgps_ray.cli.app import app, err, out, say
+from fedgps_ray.cluster.parent import is_echo
 from fedgps_ray.errors import ClientFailed, Lost, UserError
 from fedgps_ray.units import is_text, printable
 
@@ -25,7 +26,7 @@ RENAMED = {"--anew": "--restart"}  # old names of options, which keep working
 
 def main() -> None:
     """Run the command line; a user's mistake ends with a message and exit code 2."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    _hear_requests_to_stop()
     try:
         arguments = _current_names(_checked(sys.argv[1:]))
         app(args=arguments, prog_name="fedgps-ray")
@@ -61,8 +62,15 @@ def program(
     """Take the options that come before a command."""
 
 
+def _hear_requests_to_stop() -> None:
+    signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:  # not ignored, as by nohup
+        signal.signal(signal.SIGINT, _interrupt)
+
+
 def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+    if not is_echo():
+        raise KeyboardInterrupt
 
 
 def _checked(arguments: Sequence[str]) -> Sequence[str]:

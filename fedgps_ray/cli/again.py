@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedgps_ray.cli.app import err, say
+from fedgps_ray.cluster.parent import STARTS, Attempt
 from fedgps_ray.errors import UserError
 from fedgps_ray.loading import load
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from fedgps_ray.spec import ExecutionSpec
 
 LOST = 3  # exit code: what was done is kept, and the same command continues
-STARTS = "FEDGPS_RAY_STARTS"  # how often this program was started by itself
 DISCARDING = ("--restart", "--anew")
 BEGAN, ENVIRONMENT = time.monotonic(), dict(os.environ)  # before Ray adds to it
 
@@ -49,14 +49,35 @@ def _answer(loss: "Loss", folder: Path, again: str) -> None:
         leave(f"interrupted; to continue: {again}", 130)
     if not loss.is_own:
         leave(f"{what}; once the cluster is back, continue with: {again}")
-    starts = int(ENVIRONMENT.get(STARTS, "0"))
-    seconds = time.monotonic() - BEGAN
+    starts, seconds = int(ENVIRONMENT.get(STARTS, "0")), time.monotonic() - BEGAN
+    discards = _has_ended(folder)  # the command is still to throw away what is there
+    words = [word for word in sys.orig_argv if discards or word not in DISCARDING]
+    _start_again(what, again, Attempt(words, starts, loss.is_own), seconds)
+
+
+def reconnect(attempt: Attempt) -> None:
+    """Go on after Ray has ended the command's process while it was connecting."""
+    err.show_cursor(True)
+    what, again = "Ray has died while the command was connecting to it", "the same command"
+    if not attempt.is_own:
+        leave(f"{what}; once the cluster is back, continue with: {again}")
+    _start_again(what, again, attempt, 0.0)
+
+
+def _start_again(what: str, again: str, attempt: Attempt, seconds: float) -> None:
+    """Run the same command in this process, unless Ray was lost too often.
+
+    Whatever state Ray's threads are in, they are gone then.
+    """
     policy = load("fedgps_ray.cluster.policy:POLICY")
-    if not policy.after_ray_loss(starts, seconds).again:
-        leave(f"{what}, for the {starts + 1}th time in a row; to continue: {again}")
+    if not policy.after_ray_loss(attempt.starts, seconds).again:
+        leave(f"{what}, for the {attempt.starts + 1}th time in a row; to continue: {again}")
     say(f"{what}; starting Ray again and going on with what is missing")
-    number = 1 if seconds > policy.calm_seconds else starts + 1
-    _replace_this_process({**ENVIRONMENT, STARTS: str(number)}, _has_ended(folder))
+    number = 1 if seconds > policy.calm_seconds else attempt.starts + 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    environment = {**ENVIRONMENT, STARTS: str(number)}
+    os.execve(sys.executable, [sys.executable, *attempt.words[1:]], environment)
 
 
 def leave(text: str, code: int = LOST, exit_now: Callable[[int], None] = os._exit) -> None:
@@ -74,14 +95,3 @@ def _has_ended(folder: Path) -> bool:
         return info["status"] in load("fedgps_ray.results.schema:ENDED")
     except UserError:  # of a sweep, or not begun
         return False
-
-
-def _replace_this_process(environment: dict[str, str], discards: bool) -> None:
-    """Run the same command in this process: whatever state Ray's threads are in, they are gone.
-
-    discards: the command is still to throw away what is there.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    words = [word for word in sys.orig_argv[1:] if discards or word not in DISCARDING]
-    os.execve(sys.executable, [sys.executable, *words], environment)

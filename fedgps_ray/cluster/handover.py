@@ -22,7 +22,7 @@ from fedgps_ray.errors import Lost, UserError
 
 POLL_SECONDS = 0.5
 PASSED_ON = ("RAY_AUTH", "RAY_USE_TLS", "RAY_TLS")  # the actor's other RAY_ variables are its own
-PROGRAM = [sys.executable, "-c", "from fedgps_ray.cli import main; main()"]
+PROGRAM = [sys.executable, "-m", "fedgps_ray"]
 
 
 class Deputy:

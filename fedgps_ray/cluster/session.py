@@ -18,6 +18,7 @@ import ray
 from ray._private.state import available_resources_per_node
 from ray.actor import ActorHandle
 
+from fedgps_ray.cluster.parent import connecting
 from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.cluster.reaper import Reaper
 from fedgps_ray.cluster.starting import kill_sessions, session_folder, start_local
@@ -132,14 +133,16 @@ def start(address: str | None) -> None:
     ray._private.worker.print_to_stdstream = _print_to_stderr
     if address is None:
         _guard_token()
-        _REAPERS.append(start_local(quiet, lambda what: _lost(Loss(what, is_own=True))))
+        with connecting(is_own=True):
+            _REAPERS.append(start_local(quiet, lambda what: _lost(Loss(what, is_own=True))))
         _guard_token()
         _guard_session()
         return
     _knock(address)
     _guard_token()
     try:
-        _join(address, quiet)
+        with connecting(is_own=False):
+            _join(address, quiet)
     except UserError:
         raise
     except Exception as problem:  # Ray raises many types here, none of which names the cause

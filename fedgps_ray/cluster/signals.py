@@ -12,16 +12,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from fedgps_ray.cluster.policy import POLICY
 
 
-def actors_of(driver: int, word: str) -> dict[tuple[str, int], str]:
-    """Return the actors of a driver on this machine: (node, process), and its class.
+def actors_of(word: str) -> dict[tuple[str, int], str]:
+    """Return the actors of the drivers that have a word in their commands.
 
-    word: is in the driver's command; numbers of processes are used again, by anyone.
+    As (node, process), and the class of each.
     """
-    key = (driver, ray.util.get_node_ip_address())
     found: dict[tuple[str, int], str] = {}
     for job in state.jobs():
-        is_here = (job["DriverPid"], job["DriverIPAddress"]) == key
-        if is_here and word in job["Entrypoint"]:
+        if word in job["Entrypoint"]:
             number = ray.JobID.from_hex(job["JobID"])
             for actor in state.actors(job_id=number, actor_state_name="ALIVE").values():
                 kind = actor["ActorClassName"].rpartition(".")[2]

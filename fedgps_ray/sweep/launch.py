@@ -20,6 +20,7 @@ from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule
 from fedgps_ray.cluster import session
 from fedgps_ray.cluster.crew import asking, client_share, settings_of
 from fedgps_ray.cluster.losses import is_loss
+from fedgps_ray.cluster.parent import is_echo
 from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.data.datasets import DatasetSpec
 from fedgps_ray.errors import Lost, UserError
@@ -212,6 +213,8 @@ def _watched(tracker: Tracker) -> Iterator[None]:
     """Let Tune's callbacks reach the tracker, and Ctrl-C and SIGTERM stop Tune, once gently."""
 
     def stop(*_: object) -> None:
+        if is_echo():
+            return
         if tracker.is_stopping:
             raise KeyboardInterrupt
         tracker.is_stopping = True

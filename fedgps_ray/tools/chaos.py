@@ -29,9 +29,16 @@ from fedgps_ray.results import schema
 from fedgps_ray.results.read import UNREADABLE, check, read_rows, read_trial, trial_folders
 from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.spec import ExecutionSpec
-from fedgps_ray.tools.targets import Joined, OwnRay, Process, Targets, by_kind
+from fedgps_ray.tools.targets import (
+    Joined,
+    OwnRay,
+    Process,
+    Targets,
+    by_kind,
+    processes_of_command,
+)
 
-PROGRAM = [sys.executable, "-c", "from fedgps_ray.cli import main; main()"]
+PROGRAM = [sys.executable, "-m", "fedgps_ray"]
 EXPERIMENT = """
 name = "chaos"
 [base]
@@ -178,7 +185,7 @@ class Chaos:
             ended_here = driver.poll() is None  # it hangs
             driver.kill()
             driver.wait()
-            self._bury(driver.pid)
+            self._bury()
             self._look({})
         hits = [blow.way for blow in self.blows[before:] if blow.kind == "driver"]
         self.crashed += _crash(driver.returncode, ended_here or "killed" in hits)
@@ -213,7 +220,7 @@ class Chaos:
 
     def _alive(self, driver: int) -> dict[str, set[Process]]:
         """Return the processes that may be attacked, by kind."""
-        return {"driver": {Process(driver)}, **by_kind(self.targets.find(driver))}
+        return {"driver": processes_of_command(driver), **by_kind(self.targets.find())}
 
     def _strike(self, driver: int) -> None:
         """Kill or stop one process, but seldom before the first trial is running."""
@@ -242,13 +249,13 @@ class Chaos:
             blow.is_open = bool(alive) and not noticed
             blow.seconds = now - blow.at if noticed else None
 
-    def _bury(self, driver: int) -> None:
-        """Wait for the processes of a dead driver; report what is left."""
+    def _bury(self) -> None:
+        """Wait for the processes of the dead driver; report what is left."""
         deadline = time.monotonic() + min(GONE_SECONDS * POLICY.pace().slowness, ALONE_SECONDS)
-        while (left := self.targets.find(driver)) and time.monotonic() < deadline:
+        while (left := self.targets.find()) and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
         self.left_over += [f"{process.pid} {command[:60]}" for process, command in left.items()]
-        self.targets.clear(driver)
+        self.targets.clear()
 
 
 def _crash(code: int, was_killed: bool) -> list[str]:

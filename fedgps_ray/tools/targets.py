@@ -35,16 +35,16 @@ class Targets(Protocol):
     options: list[str]  # for the command of a driver
     environment: dict[str, str]
 
-    def find(self, driver: int) -> dict[Process, str]:
-        """Return what runs because of a driver, and how each process is called."""
+    def find(self) -> dict[Process, str]:
+        """Return what runs because of the driver, and how each process is called."""
         ...
 
     def send(self, process: Process, number: int) -> bool:
         """Send a signal to a process; say whether it was there."""
         ...
 
-    def clear(self, driver: int) -> None:
-        """Kill what is left of a driver."""
+    def clear(self) -> None:
+        """Kill what is left of the driver."""
         ...
 
 
@@ -56,7 +56,7 @@ class OwnRay:
         rest = {name: value for name, value in os.environ.items() if name not in CHOSEN}
         self.environment = {**rest, "RAY_TMPDIR": str(sessions)}
 
-    def find(self, driver: int) -> dict[Process, str]:
+    def find(self) -> dict[Process, str]:
         """Return the processes of all sessions: there is one driver at a time."""
         return {Process(pid): command for pid, command in processes_of(self.sessions).items()}
 
@@ -64,7 +64,7 @@ class OwnRay:
         """Send a signal to a process of this machine."""
         return _send(process.pid, number)
 
-    def clear(self, driver: int) -> None:
+    def clear(self) -> None:
         """Kill what writes into the sessions' folder."""
         kill_all(self.sessions)
 
@@ -79,9 +79,9 @@ class Joined:
         self.options, self.environment = ["--address", address], dict(os.environ)
         self.word = word  # that only commands of our drivers contain
 
-    def find(self, driver: int) -> dict[Process, str]:
-        """Return the actors of a driver, named like their processes."""
-        found = signals.actors_of(driver, self.word)
+    def find(self) -> dict[Process, str]:
+        """Return the actors of our drivers, named like their processes."""
+        found = signals.actors_of(self.word)
         return {Process(pid, node, name): f"ray::{name}" for (node, pid), name in found.items()}
 
     def send(self, process: Process, number: int) -> bool:
@@ -90,9 +90,9 @@ class Joined:
             return _send(process.pid, number)
         return signals.send(*process, number)
 
-    def clear(self, driver: int) -> None:
+    def clear(self) -> None:
         """Kill the actors that outlived their driver."""
-        for process in self.find(driver):
+        for process in self.find():
             self.send(process, signal.SIGKILL)
 
 
@@ -101,6 +101,20 @@ def _send(pid: int, number: int) -> bool:
         os.kill(pid, number)
         return True
     return False
+
+
+def processes_of_command(pid: int) -> set[Process]:
+    """Return the process that was started, and its child that does the work, if it has one."""
+    found = {Process(pid)}
+    with contextlib.suppress(OSError):  # it has ended
+        called = _called(pid)
+        children = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        found |= {Process(child) for child in children if _called(child) == called}
+    return found
+
+
+def _called(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def by_kind(processes: Mapping[Process, str]) -> dict[str, set[Process]]:

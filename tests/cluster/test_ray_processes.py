@@ -19,7 +19,7 @@ import pytest
 
 from fedgps_ray.analysis.report.again import command as exact_command
 from fedgps_ray.results.read import read_trial
-from fedgps_ray.tools.targets import KINDS
+from fedgps_ray.tools.targets import KINDS, processes_of_command
 from tests.processes import patient
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -40,7 +40,7 @@ class Held(FedGPSCF):
             time.sleep(0.02)
         return super().work(local, message, memory)
 """
-COMMAND = [sys.executable, "-c", "from fedgps_ray.cli import main; main()"]
+COMMAND = [sys.executable, "-m", "fedgps_ray"]
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +73,9 @@ def start(environment):
     """Start a command in a session of its own; whatever is left of it in the end is killed."""
     started = []
 
-    def begin(out, *arguments):
+    def begin(out, *arguments, program=COMMAND):
         process = subprocess.Popen(
-            [*COMMAND, *arguments],
+            [*program, *arguments],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -319,7 +319,7 @@ def some_rounds_on_disk(out):
     return any(out.glob("trials/*/checkpoint/round-*.json"))
 
 
-@pytest.mark.parametrize("victim", ["driver", "terminated driver", *sorted(KINDS)])
+@pytest.mark.parametrize("victim", ["driver", "its child", "terminated driver", *sorted(KINDS)])
 def test_sweep_ends_with_the_same_hashes_whatever_was_killed(
     victim, start, experiment, tmp_path, until, undisturbed_sweep
 ):
@@ -336,9 +336,12 @@ def test_sweep_ends_with_the_same_hashes_whatever_was_killed(
         assert ("starting Ray again and going on" in errors) == (victim in ("raylet", "GCS"))
         until_gone(session)
     else:
-        (run.process.kill if victim == "driver" else run.process.terminate)()
+        number = signal.SIGTERM if victim == "terminated driver" else signal.SIGKILL
+        processes = {process.pid for process in processes_of_command(session)}
+        (child,) = processes - {session}
+        os.kill(child if victim == "its child" else session, number)
         _, errors = run.process.communicate(timeout=patient(60))
-        assert run.process.returncode == (-signal.SIGKILL if victim == "driver" else 130), errors
+        assert run.process.returncode == (130 if number == signal.SIGTERM else -number), errors
         assert "starts again" not in errors
         assert "raylet" not in errors
         until_gone(session)
@@ -347,6 +350,36 @@ def test_sweep_ends_with_the_same_hashes_whatever_was_killed(
         assert resumed.process.returncode == 0, errors
         until_gone(resumed.process.pid)
     assert sweep_hashes(out) == undisturbed_sweep
+
+
+KILLED_WHILE_CONNECTING = """
+import os
+from ray._private import worker
+from fedgps_ray.__main__ import main
+from fedgps_ray.cluster.parent import STARTS
+connect = worker.connect
+
+def connect_to_the_dead(*given, **named):
+    if STARTS not in os.environ:
+        worker._global_node.all_processes["raylet"][0].process.kill()
+    return connect(*given, **named)
+
+worker.connect = connect_to_the_dead
+main()
+"""
+
+
+def test_raylet_that_dies_while_the_driver_connects_to_it(
+    start, experiment, tmp_path, undisturbed_sweep
+):
+    """Ray's core ends the driver then, without an exception; its parent starts it again."""
+    program, out = [sys.executable, "-c", KILLED_WHILE_CONNECTING], tmp_path / "runs"
+    run = start(out, *sweep_command(experiment, out), program=program)
+    _, errors = run.process.communicate(timeout=patient(110))
+    assert run.process.returncode == 0, errors
+    assert errors.count("connecting to it; starting Ray again and going on") == 1
+    assert sweep_hashes(out) == undisturbed_sweep
+    until_gone(run.process.pid)
 
 
 # --- two at once, and folders that go away --------------------------------------------------------

@@ -23,7 +23,7 @@ from fedgps_ray.results.summary import summary
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 from tests.processes import start
 
-PROGRAM = [sys.executable, "-c", "from fedgps_ray.cli import main; main()"]
+PROGRAM = [sys.executable, "-m", "fedgps_ray"]
 NEEDED = {"wandb": ("wandb",), "mlflow": ("mlflow", "sqlalchemy", "alembic")}
 SPEC = trial_spec(method="fedavg", rounds=6, model="mlp")
 

@@ -15,7 +15,7 @@ from ray.cluster_utils import Cluster
 from tests.processes import patient
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = [sys.executable, "-c", "from fedgps_ray.cli import main; main()"]
+PROGRAM = [sys.executable, "-m", "fedgps_ray"]
 PAGE = (ROOT / "docs" / "adding-a-method.md").read_text()
 EXAMPLE = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)[0]
 METHOD = ["--method", "fedema.py:FedEma", "--model", "mlp", "--clients", "4", "--alpha", "1"]

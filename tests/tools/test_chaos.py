@@ -21,7 +21,7 @@ from fedgps_ray.errors import UserError
 from fedgps_ray.results import files, tables
 from fedgps_ray.results.read import check, hashes
 from fedgps_ray.tools import chaos as tool
-from fedgps_ray.tools.targets import Joined, OwnRay, Process
+from fedgps_ray.tools.targets import Joined, OwnRay, Process, processes_of_command
 
 # so long that what hangs is told by the verdict
 PATIENCE = 1800 + 2 * tool.END_SECONDS * POLICY.max_slowness
@@ -45,7 +45,7 @@ head = {"num_cpus": 0, "include_dashboard": False}
 cluster = Cluster(initialize_head=True, head_node_args=head)
 for _ in range(2):
     cluster.add_node(num_cpus=1, object_store_memory=200_000_000)
-program = [sys.executable, "-c", "from fedgps_ray.cli import main; main()"]
+program = [sys.executable, "-m", "fedgps_ray"]
 options = ["--kills", "4", "--seed", "1", "--address", cluster.address, "--out", sys.argv[1]]
 code = subprocess.call([*program, "chaos", *options, "--json"])
 cluster.shutdown()
@@ -434,9 +434,8 @@ def test_a_local_attack_joins_no_cluster_that_the_environment_names(tmp_path, mo
 # --- actors on a cluster --------------------------------------------------------------------------
 
 
-def job(number, pid=7, address="1.1.1.1", command="python sweep /tmp/chaos-abc/wave-0.toml"):
-    names = ("JobID", "DriverPid", "DriverIPAddress", "Entrypoint")
-    return dict(zip(names, (f"{number:08x}", pid, address, command), strict=True))
+def job(number, command):
+    return {"JobID": f"{number:08x}", "Entrypoint": command}
 
 
 def actors(job_id, actor_state_name):
@@ -446,13 +445,34 @@ def actors(job_id, actor_state_name):
     return {"x": {"ActorClassName": "some.Server", "Address": place, "Pid": number}}
 
 
-def test_only_actors_of_the_drivers_own_job_are_found(monkeypatch):
-    others = [job(2, pid=8), job(3, address="1.1.1.2"), job(4, command="python other.py")]
-    cluster = SimpleNamespace(jobs=lambda: [job(1), *others], actors=actors)
-    monkeypatch.setattr(signals, "state", cluster)
-    monkeypatch.setattr(signals.ray.util, "get_node_ip_address", lambda: "1.1.1.1")
-    found = Joined("cluster:6379", "chaos-abc").find(7)
+def test_only_actors_of_its_own_drivers_are_found(monkeypatch):
+    jobs = [job(1, "python sweep /tmp/chaos-abc/wave-0.toml"), job(2, "python other.py")]
+    monkeypatch.setattr(signals, "state", SimpleNamespace(jobs=lambda: jobs, actors=actors))
+    found = Joined("cluster:6379", "chaos-abc").find()
     assert found == {Process(1, "node", "Server"): "ray::Server"}
+
+
+FORKS = """
+import os, subprocess, sys, time
+child = os.fork()
+if child:
+    other = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    print(child, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_driver_is_attacked_itself_and_in_its_child_that_does_the_work():
+    program = [sys.executable, "-S", "-c", FORKS]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
+        child = int(process.stdout.readline())
+        try:
+            found = processes_of_command(process.pid)
+            assert found == {Process(process.pid), Process(child)}
+        finally:
+            os.kill(child, signal.SIGKILL)
+            process.kill()
+    assert processes_of_command(process.pid) == {Process(process.pid)}
 
 
 @pytest.mark.parametrize(

@@ -56,8 +56,7 @@ def command_rounds(load: Workload, rounds: int, cores: int) -> float:
     """Return the median seconds of a round of the command, from the rows of its trial."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = [*arguments_of(load, rounds + WARM_UP + 1), "--actors", str(cores)]
-        script = "from fedgps_ray.cli import main; main()"
-        command = [sys.executable, "-c", script, "run", *arguments, "--out", folder]
+        command = [sys.executable, "-m", "fedgps_ray", "run", *arguments, "--out", folder]
         subprocess.run(command, check=True, capture_output=True)
         return row_seconds(Path(folder))
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from fedgps_ray.results.index import FILE
 
 ROUNDS = 5
-PROGRAM = [sys.executable, "-c", "from fedgps_ray.cli import main; main()"]
+PROGRAM = [sys.executable, "-m", "fedgps_ray"]
 HEAD = f"{'trials':>7}  {'command':<18} {'index':<5} {'CPU s':>7} {'wall s':>7} {'MB':>6}"
 
 

@@ -1,6 +1,7 @@
 """Measures the contenders in turns, several times; returns medians and ratios."""
 
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -240,27 +241,27 @@ def training_share(notify: Notify, rounds: int = 4) -> float:
 def start_up(notify: Notify) -> tuple[float, float]:
     """Return the seconds until a command's first round, and those of ray.init plus import torch."""
     notify("start: ray.init and a torch import")
-    floor = sum(_seconds(script + SAY_READY, "ready") for script in (START_RAY, "import torch"))
+    scripts = (START_RAY, "import torch")
+    floor = sum(_seconds(["-c", script + SAY_READY], "ready") for script in scripts)
     notify("start: fedgps-ray run")
     with tempfile.TemporaryDirectory() as folder:
         command = ["run", "--rounds", "1", "--model", "mlp", "--actors", "2", "--out", folder]
-        script = f"import sys; from fedgps_ray.cli import main; sys.argv[1:] = {command}; main()"
-        return _seconds(script, "first round begins"), floor
+        return _seconds(["-m", "fedgps_ray", *command], "first round begins"), floor
 
 
 START_RAY = 'import ray; ray.init("local", include_dashboard=False, log_to_driver=False)'
 SAY_READY = "; import sys; print('ready', file=sys.stderr)"
 
 
-def _seconds(script: str, until: str) -> float:
+def _seconds(arguments: list[str], until: str) -> float:
     """Return the seconds until a new Python process prints a line with this text."""
     began = time.perf_counter()
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=quiet, stderr=subprocess.PIPE, text=True
+        [sys.executable, *arguments], stdout=quiet, stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
     said = [time.perf_counter() - began for line in process.stderr if until in line]
     if process.wait() or not said:
-        raise RuntimeError(f"the script ended with {process.returncode}: {script}")
+        raise RuntimeError(f"{shlex.join(arguments)} ended with {process.returncode}")
     return said[0]

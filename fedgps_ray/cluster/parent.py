@@ -1,0 +1,120 @@
+"""The parent of a command: waits for it, passes signals on to it, and ends as it does.
+
+Ray's core ends a driver on the spot, past any exception, if the process to which the driver
+connects dies in that moment. Only another process can start the command again.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+PLACE = "FEDGPS_RAY_PARENT"  # the parent's process, and the open file with notes for it
+STARTS = "FEDGPS_RAY_STARTS"  # how often this program was started by itself
+PASSED_ON = {
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+}
+ENDED_BY_RAY = (1, -signal.SIGABRT)
+PR_SET_PDEATHSIG = 1  # of Linux: the signal that a process gets when its parent ends
+ECHO_SECONDS = 1.0
+_stopped_at = -ECHO_SECONDS  # when the last request to stop came
+
+
+class Attempt(NamedTuple):
+    """A connection to Ray that a command began."""
+
+    words: list[str]  # how the command was called
+    starts: int  # how often it was started by itself
+    is_own: bool  # Ray was started by the command
+
+
+def go_on_in_child(on_loss: Callable[[Attempt], None]) -> None:
+    """Return in a child process; this one waits for it and ends as it does.
+
+    on_loss: called here if Ray has ended the child while it was connecting.
+    """
+    if sys.platform != "linux":
+        return
+    if (old := _notes()) is not None:  # the command has replaced itself
+        os.ftruncate(old, 0)
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*PASSED_ON, signal.SIGCHLD})
+    notes, parent = os.memfd_create("notes"), os.getpid()
+    child = os.fork()
+    if child == 0:
+        _end_with(parent)
+        os.set_inheritable(notes, True)  # the command may replace itself in this process
+        os.environ[PLACE] = f"{parent} {notes}"
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return
+    code = _wait(child)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    noted = os.pread(notes, os.fstat(notes).st_size, 0)
+    if noted and code in ENDED_BY_RAY:
+        on_loss(Attempt(*json.loads(noted)))
+    _end_like(code)
+
+
+@contextlib.contextmanager
+def connecting(is_own: bool) -> Iterator[None]:
+    """Note for the parent that this process is connecting to Ray, until that is over."""
+    notes = _notes()
+    if notes is None:
+        yield
+        return
+    attempt = Attempt(sys.orig_argv, int(os.environ.get(STARTS, "0")), is_own)
+    os.pwrite(notes, json.dumps(attempt).encode(), 0)
+    try:
+        yield
+    finally:
+        os.ftruncate(notes, 0)
+
+
+def is_echo() -> bool:
+    """Say whether a request to stop is one that has just come.
+
+    What is sent to a group of processes comes twice, the second time through the parent.
+    """
+    global _stopped_at
+    before, _stopped_at = _stopped_at, time.monotonic()
+    return _notes() is not None and _stopped_at - before < ECHO_SECONDS
+
+
+def _notes() -> int | None:
+    """Return the file for notes, if this process is the child of a parent that reads them."""
+    parent, _, notes = os.environ.get(PLACE, "").partition(" ")
+    return int(notes) if parent == str(os.getppid()) else None
+
+
+def _end_with(parent: int) -> None:
+    """Let this process be killed when its parent ends, also by SIGKILL."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _wait(child: int) -> int:
+    """Wait until a process ends, and return its exit code; pass on what this one is told."""
+    while True:
+        info = signal.sigwaitinfo({*PASSED_ON, signal.SIGCHLD})
+        if info.si_signo == signal.SIGCHLD:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status)
+        elif info.si_code <= 0:  # sent by a process; what a terminal sends reaches the child too
+            os.kill(child, info.si_signo)
+
+
+def _end_like(code: int) -> None:
+    """End as the child did, also by a signal."""
+    if code < 0:
+        with contextlib.suppress(OSError):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code if code >= 0 else 128 - code)

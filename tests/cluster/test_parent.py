@@ -1,0 +1,196 @@
+"""The parent of a command: what it passes on, how it ends, and when it starts the command again."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedgps_ray.cli import again
+from fedgps_ray.cluster import parent
+from fedgps_ray.cluster.policy import POLICY
+from tests.processes import patient, start
+
+BEGIN = """
+import os, signal, sys, time
+from fedgps_ray.cluster import parent
+from fedgps_ray.cli import again
+parent.go_on_in_child(again.reconnect)
+starts = int(os.environ.get(parent.STARTS, "0"))
+"""
+DIES_CONNECTING = """
+with parent.connecting(is_own={own}):
+    if starts < {times}:
+        {end}
+print("connected, start", starts, sys.argv[1:])
+"""
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is no parent elsewhere")
+
+
+def run(program, *words):
+    """Run a program that goes on in a child."""
+    command = [sys.executable, "-c", BEGIN + program, *words]
+    environment = {name: value for name, value in os.environ.items() if name != parent.STARTS}
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=patient(60), check=False
+    )
+
+
+@pytest.fixture
+def begin():
+    """Start a program that goes on in a child, in a session of its own."""
+    started = []
+
+    def begin(program):
+        process = start(
+            [sys.executable, "-c", BEGIN + program],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process, int(process.stdout.readline())
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+# --- started again --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["os._exit(1)", "os.abort()"])
+def test_a_command_that_ray_ends_while_it_connects_is_started_again(end):
+    done = run(DIES_CONNECTING.format(own=True, times=2, end=end), "some", "words")
+    assert (done.returncode, done.stdout) == (0, "connected, start 2 ['some', 'words']\n")
+    assert done.stderr.count("starting Ray again and going on with what is missing") == 2
+
+
+def test_it_is_not_started_for_ever():
+    done = run(DIES_CONNECTING.format(own=True, times=99, end="os._exit(1)"))
+    assert (done.returncode, done.stdout) == (again.LOST, "")
+    assert done.stderr.count("starting Ray again") == POLICY.max_new_starts
+    assert "for the 6th time in a row; to continue: the same command" in done.stderr
+
+
+def test_on_a_joined_cluster_it_is_not_started_again():
+    done = run(DIES_CONNECTING.format(own=False, times=1, end="os._exit(1)"))
+    assert (done.returncode, done.stdout) == (again.LOST, "")
+    assert "once the cluster is back, continue with: the same command" in done.stderr
+
+
+def test_what_a_replaced_command_was_called_with_counts():
+    """One that goes on after a loss must not discard again what it has done since."""
+    program = """
+if starts == 0:
+    words = [word for word in sys.orig_argv if word != "--restart"]
+    os.execve(sys.executable, words, {**os.environ, parent.STARTS: "1"})
+"""
+    dies = DIES_CONNECTING.format(own=True, times=2, end="os._exit(1)")
+    done = run(program + dies, "run", "--restart")
+    assert (done.returncode, done.stdout) == (0, "connected, start 2 ['run']\n")
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "pass",
+        "with parent.connecting(is_own=True): pass",
+        "try:\n    with parent.connecting(is_own=True): 1 / 0\nexcept ZeroDivisionError: pass",
+        # a command that has replaced itself while it was connecting
+        "if not starts:\n    with parent.connecting(is_own=True):\n"
+        "        os.execve(sys.executable, sys.orig_argv, {**os.environ, parent.STARTS: '1'})",
+    ],
+)
+def test_failures_at_other_times_are_failures(before):
+    done = run(f"{before}\nos._exit(1)")
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+# --- ends and signals -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3, 130])
+def test_it_ends_with_the_code_of_the_command(code):
+    assert run(f"sys.exit({code})").returncode == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_it_ends_by_the_signal_that_ended_the_command(number):
+    assert run(f"os.kill(os.getpid(), {number:d})").returncode == -number
+
+
+WAITS = """
+stops = 0
+def stop(number, frame):
+    global stops
+    if parent.is_echo():
+        return
+    stops += 1
+    print(number, flush=True)
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(number, stop)
+print(os.getpid(), flush=True)
+while not stops:
+    time.sleep(0.01)
+time.sleep(0.5)
+sys.exit(10 + stops)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("to", ["parent", "child", "group"])
+def test_a_signal_reaches_the_command_once(to, number, begin):
+    process, child = begin(WAITS)
+    assert child != process.pid
+    if to == "group":
+        os.killpg(process.pid, number)
+    else:
+        os.kill(process.pid if to == "parent" else child, number)
+    assert process.stdout.readline() == f"{number:d}\n"
+    assert process.wait(patient(20)) == 11
+
+
+def test_two_requests_to_stop_with_a_pause_are_two(monkeypatch):
+    now = iter([10.0, 10.5, 12.0])
+    monkeypatch.setattr(parent.time, "monotonic", lambda: next(now))
+    monkeypatch.setenv(parent.PLACE, f"{os.getppid()} 9")
+    assert [parent.is_echo() for _ in range(3)] == [False, True, False]
+
+
+def test_without_a_parent_no_request_is_an_echo(monkeypatch):
+    monkeypatch.setenv(parent.PLACE, f"{os.getpid()} 9")  # somebody else's
+    assert [parent.is_echo() for _ in range(3)] == [False, False, False]
+
+
+def test_the_command_is_killed_with_its_parent(begin, until):
+    process, child = begin("print(os.getpid(), flush=True)\ntime.sleep(60)")
+    process.kill()
+    process.wait()
+    until(lambda: not Path(f"/proc/{child}").exists(), 10)
+
+
+def test_a_terminals_ctrl_c_reaches_the_command_once():
+    """The kernel sends it to both; the parent does not pass that one on."""
+    controller, terminal = os.openpty()
+    program = """
+import signal, subprocess, sys
+import fcntl, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+"""
+    command = [sys.executable, "-c", program + BEGIN + WAITS.replace("parent.is_echo()", "False")]
+    process = start(command, stdin=terminal, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        process.stdout.readline()
+        os.write(controller, b"\x03")
+        assert process.stdout.readline() == b"2\n"
+        assert process.wait(patient(20)) == 11
+    finally:
+        process.kill()
+        process.communicate()
+        os.close(controller)
+        os.close(terminal)
