@@ -23,7 +23,7 @@ PASSED_ON = {
 ENDED_BY_RAY = (1, -signal.SIGABRT)
 PR_SET_PDEATHSIG = 1  # of Linux: the signal that a process gets when its parent ends
 ECHO_SECONDS = 1.0
-_stopped_at = -ECHO_SECONDS  # when the last request to stop came
+_stopped_at = -ECHO_SECONDS  # when the last request to stop came, echoes aside
 
 
 class Attempt(NamedTuple):
@@ -44,6 +44,7 @@ def go_on_in_child(on_loss: Callable[[Attempt], None]) -> None:
     if (old := _notes()) is not None:  # the command has replaced itself
         os.ftruncate(old, 0)
         return
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would never be heard
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*PASSED_ON, signal.SIGCHLD})
     notes, parent = os.memfd_create("notes"), os.getpid()
     child = os.fork()
@@ -82,8 +83,11 @@ def is_echo() -> bool:
     What is sent to a group of processes comes twice, the second time through the parent.
     """
     global _stopped_at
-    before, _stopped_at = _stopped_at, time.monotonic()
-    return _notes() is not None and _stopped_at - before < ECHO_SECONDS
+    now = time.monotonic()
+    if _notes() is not None and now - _stopped_at < ECHO_SECONDS:
+        return True
+    _stopped_at = now
+    return False
 
 
 def _notes() -> int | None:

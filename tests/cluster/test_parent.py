@@ -119,6 +119,12 @@ def test_it_ends_with_the_code_of_the_command(code):
     assert run(f"sys.exit({code})").returncode == code
 
 
+def test_it_ends_also_if_it_was_started_with_ends_of_children_ignored():
+    ignoring = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+    command = [sys.executable, "-c", f"{ignoring}\n{BEGIN}sys.exit(7)"]
+    assert subprocess.run(command, timeout=patient(60), check=False).returncode == 7
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
 def test_it_ends_by_the_signal_that_ended_the_command(number):
     assert run(f"os.kill(os.getpid(), {number:d})").returncode == -number
@@ -156,10 +162,11 @@ def test_a_signal_reaches_the_command_once(to, number, begin):
 
 
 def test_two_requests_to_stop_with_a_pause_are_two(monkeypatch):
-    now = iter([10.0, 10.5, 12.0])
+    now = iter([10.0, 10.7, 11.4, 11.5])
     monkeypatch.setattr(parent.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(parent, "_stopped_at", 0.0)
     monkeypatch.setenv(parent.PLACE, f"{os.getppid()} 9")
-    assert [parent.is_echo() for _ in range(3)] == [False, True, False]
+    assert [parent.is_echo() for _ in range(4)] == [False, True, False, True]
 
 
 def test_without_a_parent_no_request_is_an_echo(monkeypatch):
