@@ -25,6 +25,7 @@ os.umask(_MASK)
 
 LONG = 1_000_000  # characters of JSON that nobody reads
 MOST_BYTES = 2**30  # of a file that is read as a whole; none of ours is nearly as long
+MOMENT = 2.0  # seconds in which a process that was just killed releases its locks
 SEAL = "sha256"  # the key under which a JSON file has the hash of all its other content
 
 
@@ -211,7 +212,7 @@ class Held(NamedTuple):
 
 
 @contextmanager
-def lock(place: Path, patience: float = 0.0) -> Iterator[Held]:
+def lock(place: Path, patience: float = MOMENT) -> Iterator[Held]:
     """Lock a folder for this process; the system releases it when the process ends.
 
     patience: how many seconds to wait for another process to release it.

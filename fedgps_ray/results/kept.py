@@ -3,6 +3,7 @@
 from collections.abc import Generator
 
 from fedgps_ray.events import Event
+from fedgps_ray.results import files
 from fedgps_ray.results.mirror import Mirror, mirrored
 from fedgps_ray.spec import ExecutionSpec
 
@@ -12,7 +13,7 @@ def kept_at(
     name: str,
     events: Generator[Event],
     anew: bool = False,
-    patience: float = 0.0,
+    patience: float = files.MOMENT,
 ) -> Generator[Event]:
     """Keep a trial's results in the execution's storage, if it has one.
 

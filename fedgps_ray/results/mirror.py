@@ -120,7 +120,7 @@ class Mirror:
 
     # --- from there ------------------------------------------------------------------------------
 
-    def fetch(self, folder: Path, name: str, patience: float = 0.0) -> bool:
+    def fetch(self, folder: Path, name: str, patience: float = files.MOMENT) -> bool:
         """Take over a trial from there if it got further there and is whole; say whether it was.
 
         patience: how many seconds to wait for another process that works on the one here.

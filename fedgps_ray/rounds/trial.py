@@ -63,7 +63,10 @@ def _out_of_memory(spec: TrialSpec, problem: Exception) -> str:
 
 @contextmanager
 def claimed(
-    spec: TrialSpec, execution: ExecutionSpec, start_over: bool = False, patience: float = 0.0
+    spec: TrialSpec,
+    execution: ExecutionSpec,
+    start_over: bool = False,
+    patience: float = files.MOMENT,
 ) -> Iterator[TrialStore]:
     """Hold a trial's folder, which stays as it is until the trial runs with a pool.
 

@@ -131,14 +131,15 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path):
         pass
 
 
-def test_a_lock_is_waited_for_as_long_as_wanted(tmp_path):
+@pytest.mark.parametrize("patience", [[20], []], ids=["long", "a moment"])
+def test_a_lock_is_waited_for_as_long_as_wanted(patience, tmp_path):
     first = files.lock(tmp_path)
     first.__enter__()
-    with pytest.raises(UserError, match="in use by another process"), files.lock(tmp_path):
+    with pytest.raises(UserError, match="in use by another process"), files.lock(tmp_path, 0):
         pass
     letting_go = threading.Timer(0.5, lambda: first.__exit__(None, None, None))
     letting_go.start()
-    with files.lock(tmp_path, patience=20):
+    with files.lock(tmp_path, *patience):
         pass
     letting_go.join()
 

@@ -304,7 +304,8 @@ def test_a_driver_may_die_of_a_blow_of_its_own_start_only(way, tmp_path, monkeyp
         driver.kill()
         driver.wait()
 
-    monkeypatch.setattr(tool, "PROGRAM", [sys.executable, "-S", "-c", "input()"])
+    program = "import time; time.sleep(60)"
+    monkeypatch.setattr(tool, "PROGRAM", [sys.executable, "-S", "-c", program])
     monkeypatch.setattr(tool.Chaos, "_attack", kill)
     state = attack(tmp_path)
     state._sweep([])
