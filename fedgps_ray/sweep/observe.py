@@ -313,4 +313,5 @@ def _timing(folder: Path, places: Mapping[str, Path]) -> Table:
         "client_actors": known.slots,
         "training_seconds": round(trained, 3),
         "training_share": f"{trained / (seconds * known.slots):.1%}",
+        **({"note": states.NOT_SEALED} if known.says(states.NOT_SEALED) else {}),
     }

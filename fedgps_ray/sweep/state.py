@@ -20,6 +20,7 @@ CURVE_KEPT = 48
 RECENT_SECONDS = 60.0  # over which rounds per second are counted
 USUAL_LAG = 1.5  # seconds of a trial before and after its rounds, until that was measured
 FILE = LIVE
+NOT_SEALED = f"{FILE} is not sealed: changes to it cannot be noticed"  # from older versions
 Key = tuple[str, str]  # method and setting, which decide what a round takes
 
 
@@ -174,6 +175,10 @@ class State:
         self.events.append((time.time(), printable(text)))
         del self.events[:-EVENTS_KEPT]
 
+    def says(self, text: str) -> bool:
+        """Say whether an event is among those noted."""
+        return any(noted == text for _, noted in self.events)
+
     def save(self, folder: Path) -> None:
         """Write live.json; not flushed to disk: the next one follows within seconds."""
         self.updated = time.time()
@@ -198,10 +203,12 @@ def load(folder: Path) -> State | None:
     """Return the state of a folder's last launch; None if there is none that can be read."""
     try:
         known = files.read_json(folder / FILE)
-        known.pop(files.SEAL, None)  # older versions have none
+        is_sealed = known.pop(files.SEAL, None) is not None
         state = _STATE.validate_python(_shown(known))
     except (OSError, ValueError):
         return None
+    if not is_sealed:
+        state.tell(NOT_SEALED)
     return state if _is_possible(state) else None
 
 

@@ -7,7 +7,7 @@ import pytest
 from fedgps_ray.identity import Label
 from fedgps_ray.results import files
 from fedgps_ray.sweep.board import Record, planned
-from fedgps_ray.sweep.state import Running, State, is_driven, load, pace, running
+from fedgps_ray.sweep.state import NOT_SEALED, Running, State, is_driven, load, pace, running
 
 
 @pytest.fixture
@@ -175,7 +175,14 @@ def test_a_state_that_cannot_be_is_not_believed(diverged, is_read, state, tmp_pa
     known = json.loads(path.read_text())
     del known[files.SEAL]  # as older versions write it
     path.write_text(json.dumps({**known, "diverged": diverged}))
-    assert (load(tmp_path) is not None) == is_read
+    found = load(tmp_path)
+    assert (found is not None) == is_read
+    assert found is None or found.says(NOT_SEALED)
+
+
+def test_a_sealed_state_says_nothing_about_its_seal(state, tmp_path):
+    state.save(tmp_path)
+    assert not load(tmp_path).says(NOT_SEALED)
 
 
 def test_old_events_are_forgotten(state):
