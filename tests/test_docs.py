@@ -121,6 +121,7 @@ def on_ray(command):
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.timeout(300)
+@pytest.mark.xdist_group("docs")  # in one process: resume goes on with what sweep has left
 @pytest.mark.parametrize("command", sorted(filter(on_ray, ALL), reverse=True))
 def test_commands_that_need_a_cluster_run(command, playground):
     arguments = shlex.split(on_ray(command))

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fedgps_ray.cli.app import err, say
 from fedgps_ray.cluster.parent import STARTS, Attempt
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 LOST = 3  # exit code: what was done is kept, and the same command continues
 DISCARDING = ("--restart", "--anew")
 BEGAN, ENVIRONMENT = time.monotonic(), dict(os.environ)  # before Ray adds to it
+
+
+class Start(NamedTuple):
+    """A start of this program: its words, how many came before, and how long Ray lasted."""
+
+    words: list[str]
+    number: int
+    seconds: float
 
 
 def resume_command(folder: Path, execution: "ExecutionSpec") -> str:
@@ -52,32 +60,32 @@ def _answer(loss: "Loss", folder: Path, again: str) -> None:
     starts, seconds = int(ENVIRONMENT.get(STARTS, "0")), time.monotonic() - BEGAN
     discards = _has_ended(folder)  # the command is still to throw away what is there
     words = [word for word in sys.orig_argv if discards or word not in DISCARDING]
-    _start_again(what, again, Attempt(words, starts, loss.is_own), seconds)
+    _start_again(what, again, Start(words, starts, seconds))
 
 
 def reconnect(attempt: Attempt) -> None:
     """Go on after Ray has ended the command's process while it was connecting."""
     err.show_cursor(True)
-    what, again = "Ray has died while the command was connecting to it", "the same command"
+    what, again = "Ray has died or hung while the command was connecting to it", "the same command"
     if not attempt.is_own:
         leave(f"{what}; once the cluster is back, continue with: {again}")
-    _start_again(what, again, attempt, 0.0)
+    _start_again(what, again, Start(attempt.words, attempt.starts, 0.0))
 
 
-def _start_again(what: str, again: str, attempt: Attempt, seconds: float) -> None:
+def _start_again(what: str, again: str, last: Start) -> None:
     """Run the same command in this process, unless Ray was lost too often.
 
     Whatever state Ray's threads are in, they are gone then.
     """
     policy = load("fedgps_ray.cluster.policy:POLICY")
-    if not policy.after_ray_loss(attempt.starts, seconds).again:
-        leave(f"{what}, for the {attempt.starts + 1}th time in a row; to continue: {again}")
+    if not policy.after_ray_loss(last.number, last.seconds).again:
+        leave(f"{what}, for the {last.number + 1}th time in a row; to continue: {again}")
     say(f"{what}; starting Ray again and going on with what is missing")
-    number = 1 if seconds > policy.calm_seconds else attempt.starts + 1
+    number = 1 if last.seconds > policy.calm_seconds else last.number + 1
     sys.stdout.flush()
     sys.stderr.flush()
     environment = {**ENVIRONMENT, STARTS: str(number)}
-    os.execve(sys.executable, [sys.executable, *attempt.words[1:]], environment)
+    os.execve(sys.executable, [sys.executable, *last.words[1:]], environment)
 
 
 def leave(text: str, code: int = LOST, exit_now: Callable[[int], None] = os._exit) -> None:

@@ -1,7 +1,8 @@
 """The parent of a command: waits for it, passes signals on to it, and ends as it does.
 
 Ray's core ends a driver on the spot, past any exception, if the process to which the driver
-connects dies in that moment. Only another process can start the command again.
+connects dies in that moment; if that process hangs, so do all of the driver's Python threads. Only
+another process can start the command again.
 """
 
 import contextlib
@@ -23,6 +24,7 @@ PASSED_ON = {
 ENDED_BY_RAY = (1, -signal.SIGABRT)
 PR_SET_PDEATHSIG = 1  # of Linux: the signal that a process gets when its parent ends
 ECHO_SECONDS = 1.0
+LOOK_SECONDS = 1.0  # how often to look whether the child has come to an end of its attempt
 _stopped_at = -ECHO_SECONDS  # when the last request to stop came, echoes aside
 
 
@@ -32,12 +34,13 @@ class Attempt(NamedTuple):
     words: list[str]  # how the command was called
     starts: int  # how often it was started by itself
     is_own: bool  # Ray was started by the command
+    until: float  # when the attempt has failed, by the system's monotonic clock
 
 
 def go_on_in_child(on_loss: Callable[[Attempt], None]) -> None:
     """Return in a child process; this one waits for it and ends as it does.
 
-    on_loss: called here if Ray has ended the child while it was connecting.
+    on_loss: called here if Ray has ended the child while it was connecting, or let it wait.
     """
     if sys.platform != "linux":
         return
@@ -54,22 +57,25 @@ def go_on_in_child(on_loss: Callable[[Attempt], None]) -> None:
         os.environ[PLACE] = f"{parent} {notes}"
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return
-    code = _wait(child)
+    code, attempt = _wait(child, notes)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    noted = os.pread(notes, os.fstat(notes).st_size, 0)
-    if noted and code in ENDED_BY_RAY:
-        on_loss(Attempt(*json.loads(noted)))
+    if attempt is not None and (code in ENDED_BY_RAY or _has_failed(attempt)):
+        on_loss(attempt)
     _end_like(code)
 
 
 @contextlib.contextmanager
-def connecting(is_own: bool) -> Iterator[None]:
-    """Note for the parent that this process is connecting to Ray, until that is over."""
+def connecting(is_own: bool, seconds: float) -> Iterator[None]:
+    """Note for the parent that this process is connecting to Ray, until that is over.
+
+    seconds: how long that may take; then the parent kills this process.
+    """
     notes = _notes()
     if notes is None:
         yield
         return
-    attempt = Attempt(sys.orig_argv, int(os.environ.get(STARTS, "0")), is_own)
+    starts, until = int(os.environ.get(STARTS, "0")), time.monotonic() + seconds
+    attempt = Attempt(sys.orig_argv, starts, is_own, until)
     os.pwrite(notes, json.dumps(attempt).encode(), 0)
     try:
         yield
@@ -103,16 +109,33 @@ def _end_with(parent: int) -> None:
         os._exit(1)
 
 
-def _wait(child: int) -> int:
-    """Wait until a process ends, and return its exit code; pass on what this one is told."""
+def _wait(child: int, notes: int) -> tuple[int, Attempt | None]:
+    """Wait until a process ends; return its exit code, and the attempt that it was in.
+
+    What this one is told is passed on. A process whose attempt to connect has failed is killed.
+    """
     while True:
-        info = signal.sigwaitinfo({*PASSED_ON, signal.SIGCHLD})
-        if info.si_signo == signal.SIGCHLD:
+        info = signal.sigtimedwait({*PASSED_ON, signal.SIGCHLD}, LOOK_SECONDS)
+        attempt = _noted(notes)
+        if info is None or info.si_signo == signal.SIGCHLD:
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
-                return os.waitstatus_to_exitcode(status)
+                return os.waitstatus_to_exitcode(status), attempt
+            if attempt is not None and _has_failed(attempt):
+                os.kill(child, signal.SIGKILL)
         elif info.si_code <= 0:  # sent by a process; what a terminal sends reaches the child too
             os.kill(child, info.si_signo)
+
+
+def _noted(notes: int) -> Attempt | None:
+    """Return what the child is trying; half a note will be whole the next time."""
+    with contextlib.suppress(ValueError):
+        return Attempt(*json.loads(os.pread(notes, os.fstat(notes).st_size, 0)))
+    return None
+
+
+def _has_failed(attempt: Attempt) -> bool:
+    return time.monotonic() > attempt.until
 
 
 def _end_like(code: int) -> None:

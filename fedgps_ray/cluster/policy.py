@@ -45,7 +45,7 @@ class RetryPolicy:
     launch_pause: float = _number(5.0, "pause before the next launch, times the launches so far")
     knock_seconds: float = _number(10.0, "how long a cluster's address may take to answer")
     join_seconds: float = _number(60.0, "how long joining a cluster that answers may take")
-    start_seconds: float = _number(90.0, "how long a local Ray may take to come up")
+    start_seconds: float = _number(60.0, "how long a local Ray may take to come up")
     max_slow_starts: int = _number(3, "how often a local Ray is started if it is slow to come up")
     usual_set_up_seconds: float = _number(10.0, "a set-up that takes longer stretches all limits")
     max_slowness: float = _number(8.0, "how far a busy or slow machine stretches limits at most")

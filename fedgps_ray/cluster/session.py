@@ -133,16 +133,14 @@ def start(address: str | None) -> None:
     ray._private.worker.print_to_stdstream = _print_to_stderr
     if address is None:
         _guard_token()
-        with connecting(is_own=True):
-            _REAPERS.append(start_local(quiet, lambda what: _lost(Loss(what, is_own=True))))
+        _REAPERS.append(start_local(quiet, lambda what: _lost(Loss(what, is_own=True))))
         _guard_token()
         _guard_session()
         return
     _knock(address)
     _guard_token()
     try:
-        with connecting(is_own=False):
-            _join(address, quiet)
+        _join(address, quiet)
     except UserError:
         raise
     except Exception as problem:  # Ray raises many types here, none of which names the cause
@@ -164,9 +162,10 @@ def _join(address: str, quiet: Table) -> None:
         except BaseException as problem:  # for the thread that waits
             joined.set_exception(problem)
 
-    threading.Thread(target=attempt, daemon=True).start()
     seconds = POLICY.join_seconds * POLICY.pace().slowness
-    wait([joined], timeout=seconds)
+    with connecting(is_own=False, seconds=seconds + POLICY.knock_seconds):
+        threading.Thread(target=attempt, daemon=True).start()
+        wait([joined], timeout=seconds)
     if not joined.done():
         _STUCK.set()
         raise UserError(

@@ -13,6 +13,7 @@ from typing import Any
 import ray
 from ray._common.utils import get_default_ray_temp_dir
 
+from fedgps_ray.cluster.parent import connecting
 from fedgps_ray.cluster.policy import POLICY, RetryPolicy
 from fedgps_ray.cluster.reaper import Reaper, kill_all, processes_of, sessions_of
 from fedgps_ray.errors import Lost, UserError
@@ -44,7 +45,8 @@ def start_patiently(quiet: Table, on_loss: OnLoss) -> None:
     """Start Ray on this machine; again where a busy machine takes longer than Ray's own limit."""
     for starts in itertools.count(1):
         try:
-            with watched(on_loss):
+            limit = POLICY.start_seconds * POLICY.pace().slowness + POLICY.knock_seconds
+            with watched(on_loss), connecting(is_own=True, seconds=limit):
                 # "local": without it Ray would join any cluster that happens to run here
                 ray.init("local", include_dashboard=False, num_cpus=os.cpu_count(), **quiet)
         except Exception as problem:  # Ray raises many types here, this one as a bare Exception

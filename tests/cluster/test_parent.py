@@ -21,7 +21,7 @@ parent.go_on_in_child(again.reconnect)
 starts = int(os.environ.get(parent.STARTS, "0"))
 """
 DIES_CONNECTING = """
-with parent.connecting(is_own={own}):
+with parent.connecting(is_own={own}, seconds={seconds}):
     if starts < {times}:
         {end}
 print("connected, start", starts, sys.argv[1:])
@@ -65,20 +65,36 @@ def begin():
 
 @pytest.mark.parametrize("end", ["os._exit(1)", "os.abort()"])
 def test_a_command_that_ray_ends_while_it_connects_is_started_again(end):
-    done = run(DIES_CONNECTING.format(own=True, times=2, end=end), "some", "words")
+    done = run(DIES_CONNECTING.format(seconds=60, own=True, times=2, end=end), "some", "words")
     assert (done.returncode, done.stdout) == (0, "connected, start 2 ['some', 'words']\n")
     assert done.stderr.count("starting Ray again and going on with what is missing") == 2
 
 
+HANGS = "import ctypes; ctypes.PyDLL(None).sleep(60)"  # with all threads of Python
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["its own", "joined"])
+def test_a_command_that_ray_lets_wait_is_killed(own):
+    done = run(DIES_CONNECTING.format(own=own, seconds=2, times=1, end=HANGS))
+    assert done.returncode == (0 if own else again.LOST)
+    assert done.stdout == ("connected, start 1 []\n" if own else "")
+    assert "Ray has died or hung while the command was connecting to it" in done.stderr
+
+
+def test_a_command_that_works_longer_than_connecting_may_take_is_left_alone():
+    work = "with parent.connecting(True, 0.1): pass\ntime.sleep(2.5)\nsys.exit(7)"
+    assert run(work).returncode == 7
+
+
 def test_it_is_not_started_for_ever():
-    done = run(DIES_CONNECTING.format(own=True, times=99, end="os._exit(1)"))
+    done = run(DIES_CONNECTING.format(seconds=60, own=True, times=99, end="os._exit(1)"))
     assert (done.returncode, done.stdout) == (again.LOST, "")
     assert done.stderr.count("starting Ray again") == POLICY.max_new_starts
     assert "for the 6th time in a row; to continue: the same command" in done.stderr
 
 
 def test_on_a_joined_cluster_it_is_not_started_again():
-    done = run(DIES_CONNECTING.format(own=False, times=1, end="os._exit(1)"))
+    done = run(DIES_CONNECTING.format(seconds=60, own=False, times=1, end="os._exit(1)"))
     assert (done.returncode, done.stdout) == (again.LOST, "")
     assert "once the cluster is back, continue with: the same command" in done.stderr
 
@@ -90,7 +106,7 @@ if starts == 0:
     words = [word for word in sys.orig_argv if word != "--restart"]
     os.execve(sys.executable, words, {**os.environ, parent.STARTS: "1"})
 """
-    dies = DIES_CONNECTING.format(own=True, times=2, end="os._exit(1)")
+    dies = DIES_CONNECTING.format(seconds=60, own=True, times=2, end="os._exit(1)")
     done = run(program + dies, "run", "--restart")
     assert (done.returncode, done.stdout) == (0, "connected, start 2 ['run']\n")
 
@@ -99,10 +115,10 @@ if starts == 0:
     "before",
     [
         "pass",
-        "with parent.connecting(is_own=True): pass",
-        "try:\n    with parent.connecting(is_own=True): 1 / 0\nexcept ZeroDivisionError: pass",
+        "with parent.connecting(True, 60): pass",
+        "try:\n    with parent.connecting(True, 60): 1 / 0\nexcept ZeroDivisionError: pass",
         # a command that has replaced itself while it was connecting
-        "if not starts:\n    with parent.connecting(is_own=True):\n"
+        "if not starts:\n    with parent.connecting(True, 60):\n"
         "        os.execve(sys.executable, sys.orig_argv, {**os.environ, parent.STARTS: '1'})",
     ],
 )
