@@ -352,30 +352,32 @@ def test_sweep_ends_with_the_same_hashes_whatever_was_killed(
     assert sweep_hashes(out) == undisturbed_sweep
 
 
-KILLED_WHILE_CONNECTING = """
-import os
+STRUCK_WHILE_CONNECTING = """
+import os, subprocess
 from ray._private import worker
 from fedgps_ray.__main__ import main
 from fedgps_ray.cluster.parent import STARTS
 connect = worker.connect
 
-def connect_to_the_dead(*given, **named):
+def connect_and_strike(*given, **named):
     if STARTS not in os.environ:
-        worker._global_node.all_processes["raylet"][0].process.kill()
+        raylet = worker._global_node.all_processes["raylet"][0].process
+        subprocess.Popen(["sh", "-c", f"BLOW {raylet.pid}"])
     return connect(*given, **named)
 
-worker.connect = connect_to_the_dead
+worker.connect = connect_and_strike
 main()
 """
 
 
-def test_raylet_that_dies_while_the_driver_connects_to_it(
-    start, experiment, tmp_path, undisturbed_sweep
+@pytest.mark.parametrize("blow", ["kill -KILL", "sleep 0.01; kill -STOP"])
+def test_raylet_that_dies_or_hangs_while_the_driver_connects_to_it(
+    blow, start, experiment, tmp_path, undisturbed_sweep
 ):
-    """Ray's core ends the driver then, without an exception; its parent starts it again."""
-    program, out = [sys.executable, "-c", KILLED_WHILE_CONNECTING], tmp_path / "runs"
-    run = start(out, *sweep_command(experiment, out), program=program)
-    _, errors = run.process.communicate(timeout=patient(110))
+    """Ray's core ends the driver or stops all its threads; its parent starts it again."""
+    script, out = STRUCK_WHILE_CONNECTING.replace("BLOW", blow), tmp_path / "runs"
+    run = start(out, *sweep_command(experiment, out), program=[sys.executable, "-c", script])
+    _, errors = run.process.communicate(timeout=patient(200))
     assert run.process.returncode == 0, errors
     assert errors.count("connecting to it; starting Ray again and going on") == 1
     assert sweep_hashes(out) == undisturbed_sweep
