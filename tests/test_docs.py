@@ -121,12 +121,21 @@ def on_ray(command):
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.timeout(300)
-@pytest.mark.xdist_group("docs")  # in one process: resume goes on with what sweep has left
 @pytest.mark.parametrize("command", sorted(filter(on_ray, ALL), reverse=True))
 def test_commands_that_need_a_cluster_run(command, playground):
-    arguments = shlex.split(on_ray(command))
+    if command == "resume runs/quickstart" and not (playground / "runs" / "quickstart").exists():
+        runs_in(playground, "sweep experiments/quickstart.toml")
+    runs_in(playground, command)
+
+
+def runs_in(folder, command):
+    """Run a command that needs a cluster in a folder."""
     ended = subprocess.run(
-        [*PROGRAM, *arguments], cwd=playground, capture_output=True, text=True, check=False
+        [*PROGRAM, *shlex.split(on_ray(command))],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ended.returncode == 0, ended.stderr
 
