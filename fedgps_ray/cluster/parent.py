@@ -116,9 +116,9 @@ def _wait(child: int, notes: int) -> tuple[int, Attempt | None]:
     """
     while True:
         info = signal.sigtimedwait({*PASSED_ON, signal.SIGCHLD}, LOOK_SECONDS)
-        attempt = _noted(notes)
         if info is None or info.si_signo == signal.SIGCHLD:
             ended, status = os.waitpid(child, os.WNOHANG)
+            attempt = _noted(notes)  # after its end the child's last note stands
             if ended:
                 return os.waitstatus_to_exitcode(status), attempt
             if attempt is not None and _has_failed(attempt):
