@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedgps_ray.cli.app import err, say
-from fedgps_ray.cluster.parent import STARTS, Attempt
+from fedgps_ray.cluster.parent import STARTS, Attempt, replace_command
 from fedgps_ray.errors import UserError
 from fedgps_ray.loading import load
 
@@ -84,8 +84,7 @@ def _start_again(what: str, again: str, last: Start) -> None:
     number = 1 if last.seconds > policy.calm_seconds else last.number + 1
     sys.stdout.flush()
     sys.stderr.flush()
-    environment = {**ENVIRONMENT, STARTS: str(number)}
-    os.execve(sys.executable, [sys.executable, *last.words[1:]], environment)
+    replace_command(last.words[1:], {**ENVIRONMENT, STARTS: str(number)})
 
 
 def leave(text: str, code: int = LOST, exit_now: Callable[[int], None] = os._exit) -> None:

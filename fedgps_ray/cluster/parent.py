@@ -21,6 +21,7 @@ PASSED_ON = {
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
     *(signal.SIGUSR1, signal.SIGUSR2),
 }
+HEARD = {*PASSED_ON, signal.SIGCHLD, signal.SIGALRM}
 ENDED_BY_RAY = (1, -signal.SIGABRT)
 PR_SET_PDEATHSIG = 1  # of Linux: the signal that a process gets when its parent ends
 ECHO_SECONDS = 1.0
@@ -47,8 +48,9 @@ def go_on_in_child(on_loss: Callable[[Attempt], None]) -> None:
     if (old := _notes()) is not None:  # the command has replaced itself
         os.ftruncate(old, 0)
         return
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would never be heard
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*PASSED_ON, signal.SIGCHLD})
+    for number in (signal.SIGCHLD, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)  # ignored, it would never be heard
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
     notes, parent = os.memfd_create("notes"), os.getpid()
     child = os.fork()
     if child == 0:
@@ -83,6 +85,16 @@ def connecting(is_own: bool, seconds: float) -> Iterator[None]:
         os.ftruncate(notes, 0)
 
 
+def replace_command(words: list[str], environment: dict[str, str]) -> None:
+    """Run another command in this process, which is still killed when its parent ends.
+
+    The system remembers that for the thread that asked for it, and only this one goes on.
+    """
+    if _notes() is not None:
+        _end_with(os.getppid())
+    os.execve(sys.executable, [sys.executable, *words], environment)
+
+
 def is_echo() -> bool:
     """Say whether a request to stop is one that has just come.
 
@@ -113,18 +125,27 @@ def _wait(child: int, notes: int) -> tuple[int, Attempt | None]:
     """Wait until a process ends; return its exit code, and the attempt that it was in.
 
     What this one is told is passed on. A process whose attempt to connect has failed is killed.
+    A timer wakes this one: sigtimedwait returns rubbish if the process is stopped meanwhile.
     """
+    signal.setitimer(signal.ITIMER_REAL, LOOK_SECONDS, LOOK_SECONDS)
     while True:
-        info = signal.sigtimedwait({*PASSED_ON, signal.SIGCHLD}, LOOK_SECONDS)
-        if info is None or info.si_signo == signal.SIGCHLD:
+        info = signal.sigwaitinfo(HEARD)
+        if info.si_signo in (signal.SIGCHLD, signal.SIGALRM):
             ended, status = os.waitpid(child, os.WNOHANG)
             attempt = _noted(notes)  # after its end the child's last note stands
             if ended:
+                _stop_timer()
                 return os.waitstatus_to_exitcode(status), attempt
             if attempt is not None and _has_failed(attempt):
                 os.kill(child, signal.SIGKILL)
         elif info.si_code <= 0:  # sent by a process; what a terminal sends reaches the child too
             os.kill(child, info.si_signo)
+
+
+def _stop_timer() -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)  # also drops one that has not been heard yet
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 def _noted(notes: int) -> Attempt | None:

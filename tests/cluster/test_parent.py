@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -195,6 +196,40 @@ def test_the_command_is_killed_with_its_parent(begin, until):
     process.kill()
     process.wait()
     until(lambda: not Path(f"/proc/{child}").exists(), 10)
+
+
+REPLACED_IN_A_THREAD = """
+import threading
+if starts == 0:
+    words = (sys.orig_argv[1:], {**os.environ, parent.STARTS: "1"})
+    threading.Thread(target=parent.replace_command, args=words).start()
+    time.sleep(60)
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_command_that_a_thread_has_replaced_is_killed_with_its_parent(begin, until):
+    """As after a loss of Ray, which a thread notices."""
+    process, child = begin(REPLACED_IN_A_THREAD)
+    process.kill()
+    process.wait()
+    until(lambda: not Path(f"/proc/{child}").exists(), 10)
+
+
+@pytest.mark.parametrize("whom", ["parent", "both"])
+def test_it_goes_on_after_a_stop(whom, begin):
+    """Ctrl-Z and fg: nothing is passed on that nobody has sent."""
+    process, child = begin(WAITS)
+    stopped = [process.pid] if whom == "parent" else [process.pid, child]
+    for number, seconds in ((signal.SIGSTOP, 2 * parent.LOOK_SECONDS), (signal.SIGCONT, 1.0)):
+        for pid in stopped:
+            os.kill(pid, number)
+        time.sleep(seconds)
+    assert process.poll() is None
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.stdout.readline() == f"{signal.SIGTERM:d}\n"
+    assert process.wait(patient(20)) == 11
 
 
 def test_a_terminals_ctrl_c_reaches_the_command_once():
