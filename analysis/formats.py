@@ -21,6 +21,7 @@ LATEX = {  # what LaTeX would read as a command, or cannot print
     "<": "$<$",
     ">": "$>$",
     "|": "$|$",
+    "[": "{[}",  # at the start of a row it would be an option of the line before
     "±": r"$\pm$",
     "—": "---",
     "…": r"\ldots{}",

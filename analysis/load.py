@@ -130,7 +130,7 @@ class Source:
         table = joined(_blocks(tables), columns_)
         if names is not None:
             table = table.select([*settings, *kept])
-        return _told(table.to_pandas(types_mapper=_map_as_arrow), problems)
+        return _told(table.to_pandas(types_mapper=_map_as_arrow, use_threads=False), problems)
 
 
 def _told(frame: pd.DataFrame, problems: list[str]) -> pd.DataFrame:

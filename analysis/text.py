@@ -16,7 +16,7 @@ MARKDOWN = re.compile(r"([\\`*_{}\[\]|~])")
 ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 # What makes a list, a heading or a rule of a line that starts with it.
 OPENING = re.compile(r"^(\d+(?=[.)](?:\s|$))|[-+=#](?=[-+=#\s]|$))")
-LINK = re.compile(r"(://)|(www\.)", re.IGNORECASE)
+LINK = re.compile(r"://|www\.|@", re.IGNORECASE)  # the last one of a mail address
 
 
 def clean(text: str) -> str:
@@ -41,7 +41,13 @@ def markdown(text: str) -> str:
 def inline_markdown(text: str) -> str:
     """Return text for anywhere but the start of a line, such as a cell of a table."""
     plain = MARKDOWN.sub(r"\\\1", one_line(text)).translate(ENTITIES)
-    return LINK.sub(lambda found: r":\/\/" if found[1] else rf"{found[2][:-1]}\.", plain)
+    return LINK.sub(_without_link, plain)
+
+
+def _without_link(found: "re.Match[str]") -> str:
+    """Return the part of an address by which it is known as one, so that it no longer is."""
+    signs = {"://": r":\/\/", "@": "&#64;"}
+    return signs.get(found[0], rf"{found[0][:-1]}\.")
 
 
 def _escaped_opening(found: "re.Match[str]") -> str:

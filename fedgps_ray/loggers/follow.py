@@ -102,6 +102,7 @@ def _refuse_links(logs: Path) -> None:
     for path in (logs, *logs.rglob("*")):
         if logs / "wandb" not in path.parents:  # which makes links of its own
             files.refuse_link(path)
+            files.refuse_second_name(path)
 
 
 def _made(name: str, root: Path) -> Logger:

@@ -95,6 +95,8 @@ def _kept(code: Code, folders: Sequence[Path]) -> tuple[Path, dict[str, str]]:
     """Return the kept copy of code and its texts, checked against the hash."""
     for folder in folders:
         own = _place(folder, code)
+        files.refuse_link(own.parent)
+        files.refuse_link(own)
         if own.is_dir():
             paths = sorted(path for path in own.rglob("*.py") if path.is_file())
             texts = {path.relative_to(own).as_posix(): _text(path) for path in paths}

@@ -100,6 +100,14 @@ def refuse_link(path: Path) -> None:
         )
 
 
+def refuse_second_name(path: Path) -> None:
+    """Raise an error if a file to be written in place is a hard link: so would be the other."""
+    if path.is_file() and path.stat().st_nlink > 1:
+        raise UserError(
+            f"{path} has a second name (a hard link), whose content would change too; remove it"
+        )
+
+
 # --- JSON -----------------------------------------------------------------------------------------
 
 

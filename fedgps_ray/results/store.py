@@ -110,8 +110,10 @@ class TrialStore:
 
     def remove_drafts(self) -> None:
         """Remove the temporary files of a process that was killed; the folder has to be locked."""
+        files.refuse_link(self.checkpoints)
         for path in (*self.folder.glob(".*.part"), *self.checkpoints.glob(".*.part")):
-            path.unlink(missing_ok=True)
+            if path.is_symlink() or path.is_file():
+                path.unlink(missing_ok=True)
 
     # --- rows -----------------------------------------------------------------------------------
 
@@ -154,7 +156,7 @@ class TrialStore:
             rows: list[Row] = read_rows(path, columns_, claim).to_pylist()
         except UNREADABLE:
             return []
-        return [row for row in rows if row["round"] <= rounds_done]
+        return [row | self._columns for row in rows if row["round"] <= rounds_done]
 
     def add(self, row: Row, clients: Sequence[Row]) -> None:
         """Add a finished round; rows are written to disk about once a second."""
@@ -224,9 +226,13 @@ class RowHash:
 
 
 def _canonical(row: Row, readers: Mapping[str, Reader]) -> str:
+    return canonical(figures(row, readers))
+
+
+def figures(row: Row, readers: Mapping[str, Reader]) -> Row:
     """Return what a row says besides its settings; an empty column counts as absent."""
     given = ((name, row.get(name), read) for name, read in readers.items())
-    return canonical({name: read(value) for name, value, read in given if value is not None})
+    return {name: read(value) for name, value, read in given if value is not None}
 
 
 def _reader(kind: pa.DataType) -> Reader:

@@ -2,6 +2,8 @@
 
 A Parquet file is pages, a footer, the footer's length and a mark. Readers find the pages through
 the footer, so they skip bytes between the two: the hash is there.
+
+Files are small and read without Arrow's threads, which now and then abort a process that ends.
 """
 
 import hashlib
@@ -43,7 +45,8 @@ def write(path: Path, table: pa.Table) -> None:
 
 def read(path: Path, claim: Claim = NOTHING, names: Sequence[str] | None = None) -> pa.Table:
     """Return a table or some columns; raise ArrowInvalid if its file was changed afterwards."""
-    return _opened(path, claim).read(columns=None if names is None else list(names))
+    columns = None if names is None else list(names)
+    return _opened(path, claim).read(columns=columns, use_threads=False)
 
 
 def read_some(path: Path, schema: pa.Schema, names: Sequence[str]) -> pa.Table | None:

@@ -1,17 +1,32 @@
 """A finished trial trained again from its settings: proof that they give the hashes on record."""
 
+import math
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from fedgps_ray.errors import UserError
-from fedgps_ray.identity import Settings, Table
-from fedgps_ray.results.read import UNREADABLE, check, claim_of, read_rows, read_trial
-from fedgps_ray.results.schema import DONE, ROUNDS
-from fedgps_ray.results.store import spec_of
+from fedgps_ray.identity import Settings, Table, canonical
+from fedgps_ray.results import schema
+from fedgps_ray.results.read import UNREADABLE, check, claim_of, columns, read_rows, read_trial
+from fedgps_ray.results.store import CLIENT_READERS, ROUND_READERS, Reader, figures, spec_of
+from fedgps_ray.results.summary import summary
 from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.spec import ExecutionSpec
 
+TABLES = {
+    "rounds.parquet": schema.ROUNDS,
+    "clients.parquet": schema.CLIENTS,
+    "partition.parquet": schema.PARTITION,
+}
+WHERE = ("worker", "train_seconds", "aggregate_seconds", "evaluate_seconds", "work_seconds")
+OF_ROUNDS = {name: read for name, read in ROUND_READERS.items() if name not in WHERE}
+OF_CLIENTS = {name: read for name, read in CLIENT_READERS.items() if name not in WHERE}
+OF_PARTITION = dict.fromkeys(("client", "class", "count"), int)
+ALWAYS = ("round", "weights_sha256", "accuracy")  # also where one of the two has none
 CHEAP_SECONDS = 60.0  # of recorded training that is repeated unless more is asked for
 
 
@@ -34,7 +49,7 @@ class Replay(NamedTuple):
         scope = "all" if self.replayed == self.rounds else "the first"
         return (
             f"{self.trial_id}: {scope} {self.replayed} of {self.rounds} rounds trained again, the"
-            " weights of each have the hash on record"
+            " weights and figures of each are those on record"
         )
 
 
@@ -47,20 +62,72 @@ def replay(folder: Path, wanted: int | None, full: bool, files: Settings) -> Rep
     if problems := check(folder, full=True):
         return Replay(folder.name, 0, 0, "; ".join(problems))
     info = read_trial(folder)
-    if info["status"] not in DONE:
+    if info["status"] not in schema.DONE:
         return Replay(folder.name, 0, 0, f"it has not ended ({info['status']})")
-    claim = claim_of("rounds.parquet", info)
     try:
-        rows = read_rows(folder / "rounds.parquet", ROUNDS, claim).to_pylist()
-    except UNREADABLE as damage:
-        return Replay(folder.name, 0, 0, f"rounds.parquet is damaged ({damage})")
-    if not rows:
-        return Replay(folder.name, 0, 0, "it has no rounds")
+        record = Record(folder, info, {name: _rows(folder, name, info) for name in TABLES})
+    except pa.ArrowInvalid as damage:
+        return Replay(folder.name, 0, 0, str(damage))
+    if problem := record.contradiction():
+        return Replay(folder.name, 0, len(record.rounds), problem)
+    rows = record.rounds
     number = min(wanted or (len(rows) if full else _cheap(rows)), len(rows))
     with tempfile.TemporaryDirectory() as place:
         execution = ExecutionSpec(out=Path(place), actors=0, **files)
-        problem = _difference(folder, info, rows[:number], execution)
+        problem = _difference(record, number, execution)
     return Replay(folder.name, number, len(rows), problem)
+
+
+def _rows(folder: Path, name: str, info: Table) -> list[Table]:
+    """Return the rows of one of a trial's tables."""
+    try:
+        rows: list[Table] = read_rows(folder / name, TABLES[name], claim_of(name, info)).to_pylist()
+    except UNREADABLE as damage:
+        raise pa.ArrowInvalid(f"{name} is damaged ({damage})") from None
+    return rows
+
+
+class Record(NamedTuple):
+    """What a trial's folder says: trial.json, and the rows of its tables."""
+
+    folder: Path
+    info: Table
+    rows: dict[str, list[Table]]
+
+    @property
+    def rounds(self) -> list[Table]:
+        """One row per round."""
+        return self.rows["rounds.parquet"]
+
+    def contradiction(self) -> str | None:
+        """Return in what trial.json and the rows contradict each other."""
+        if not self.rounds:
+            return "it has no rounds"
+        if told := self._other_settings():
+            return told
+        sums, status = summary(self.rounds), self.info["status"]
+        for key, value in self.info["summary"].items():
+            if key not in sums or value != sums[key]:
+                return f"summary.{key} is {value}, by its rows it is {sums.get(key)}"
+        if status != (end := self._end(sums["rounds_done"])):
+            return f"its status is {status}, by its rows it is {end}"
+        return None
+
+    def _end(self, done: int) -> str:
+        """Return how a trial has ended by its rows."""
+        last = self.rounds[-1]
+        if last["weights_sha256"] is None or not math.isfinite(last["loss"] or 0.0):
+            return schema.DIVERGED
+        return schema.FINISHED if done == self.info["spec"]["rounds"] else schema.STOPPED
+
+    def _other_settings(self) -> str | None:
+        settings = columns(self.folder, self.info)
+        for name, rows in self.rows.items():
+            for row in rows:
+                for key, value in settings.items():
+                    if row[key] != value:
+                        return f"{name}: {key} is {row[key]}, in trial.json {value}"
+        return None
 
 
 def _cheap(rows: list[Table]) -> int:
@@ -73,29 +140,63 @@ def _cheap(rows: list[Table]) -> int:
     return len(rows)
 
 
-def _difference(
-    folder: Path, info: Table, rows: list[Table], execution: ExecutionSpec
-) -> str | None:
-    """Return the first difference between rows on record and rows computed now."""
-    events = run_trial(spec_of(folder, info), execution)
+def _difference(record: Record, number: int, execution: ExecutionSpec) -> str | None:
+    """Return the first difference between what is on record and what is computed now."""
+    events = run_trial(spec_of(record.folder, record.info), execution)
+    rows = iter(record.rounds[:number])
     try:
-        computed = (event for event in events if isinstance(event, dict))
-        for row, now in zip(rows, computed, strict=False):
-            for key in ("round", "weights_sha256", "accuracy"):
-                if row[key] != now.get(key):
-                    return _told(row, now, key, info)
-            if row is rows[-1]:
+        for now in (event for event in events if isinstance(event, dict)):
+            if told := _other(next(rows), now, OF_ROUNDS):
+                return _explained(f"round {now['round']}: {told}", record.info)
+            if now["round"] == number < len(record.rounds):
                 return None
+    except StopIteration:
+        return "it went on for longer this time"
     except UserError as problem:
         return f"it cannot be trained again: {problem}"
     finally:
         events.close()
-    return "it ended earlier this time"
+    return _other_files(record, execution.out / "trials" / record.folder.name)
 
 
-def _told(row: Table, now: Table, key: str, info: Table) -> str:
+def _other(row: Table, now: Table, readers: Mapping[str, Reader]) -> str | None:
+    """Say in which figure two rows differ; a column that an older version lacked is left out."""
+    before, after = figures(row, readers), figures(now, readers)
+    for key in (*ALWAYS, *before):
+        if canonical({key: before.get(key)}) != canonical({key: after.get(key)}):
+            return f"{key} is {before.get(key)} on record and {after.get(key)} now"
+    return None
+
+
+def _other_files(record: Record, fresh: Path) -> str | None:
+    """Say in what the files of a trial differ that was trained again from its first round."""
+    now = read_trial(fresh)
+    for name in ("status", "partition_sha256"):
+        if record.info.get(name) != now.get(name):
+            return f"{name} is {record.info.get(name)} on record and {now.get(name)} now"
+    rows = {name: _rows(fresh, name, now) for name in TABLES}
+    if len(rows["rounds.parquet"]) != len(record.rounds):
+        return "it ended earlier this time"
+    for name, readers in (("clients.parquet", OF_CLIENTS), ("partition.parquet", OF_PARTITION)):
+        if told := _other_rows(record.rows[name], rows[name], readers):
+            return _explained(f"{name}: {told}", record.info)
+    model = "model.safetensors"
+    if record.info["files"].get(model) != now["files"].get(model):
+        return _explained(f"{model} is another one now", record.info)
+    return None
+
+
+def _other_rows(
+    before: list[Table], after: list[Table], readers: Mapping[str, Reader]
+) -> str | None:
+    if len(before) != len(after):
+        return f"{len(before)} rows on record and {len(after)} now"
+    differences = (_other(row, now, readers) for row, now in zip(before, after, strict=True))
+    return next((told for told in differences if told), None)
+
+
+def _explained(what: str, info: Table) -> str:
     return (
-        f"round {row['round']}: {key} is {row[key]} on record and {now.get(key)} now; it was run"
-        f" with {info.get('versions')} on {info.get('machine')}: other versions of PyTorch and"
-        " other processors may round differently"
+        f"{what}; it was run with {info.get('versions')} on {info.get('machine')}: other versions"
+        " of PyTorch and other processors may round differently"
     )

@@ -50,7 +50,7 @@ def test_latex():
     assert r"\begin{tabular}{lrrr}" in lines
     assert r" & \multicolumn{2}{c}{top} & $<$i$>$ \\" in lines
     assert r"\cmidrule(lr){2-3}" in lines
-    assert r"a\_b [red] & \underline{1.50 $\pm$ 0.10} & $>$500 & 1.00 $^\dagger$ \\" in lines
+    assert r"a\_b {[}red] & \underline{1.50 $\pm$ 0.10} & $>$500 & 1.00 $^\dagger$ \\" in lines
     assert r"c$|$d & \textbf{2.50} & --- & \ldots{} \\" in lines
     assert [line for line in lines if "rule" in line and "cmid" not in line] == [
         r"\toprule",

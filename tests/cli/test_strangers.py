@@ -23,6 +23,7 @@ from fedgps_ray.identity import trial_id
 from fedgps_ray.results import files, schema
 from fedgps_ray.results.named import known_files
 from fedgps_ray.results.read import hashes, read_rows
+from fedgps_ray.results.summary import summary
 from fedgps_ray.results.tables import write
 from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.spec import ExecutionSpec, trial_spec
@@ -353,23 +354,70 @@ def test_a_replay_proves_what_a_seal_cannot(finished, fedgps):
     assert "all 3 of 3 rounds trained again" in " ".join(said.split())
     code, said, _ = fedgps("verify", finished / "trials" / SPEC.trial_id, "--rounds", 1)
     assert "the first 1 of 3 rounds" in " ".join(said.split())
-    forge(finished)
-    assert fedgps("status", finished, "--verify")[0] == 0
-    code, said, _ = fedgps("verify", finished)
-    assert code == 1
-    assert "accuracy is 0.999 on record" in " ".join(said.split())
 
 
-def forge(folder):
-    """Set an accuracy and make all hashes again, as somebody might who wants to be believed."""
+@pytest.mark.parametrize(
+    ("table", "column", "value", "told"),
+    [
+        ("rounds", "accuracy", 0.999, "best_accuracy"),
+        ("rounds", "loss", 0.001, "round 1: loss is 0.001 on record"),
+        ("rounds", "class_accuracy", [1.0] * 10, "class_accuracy is"),
+        ("rounds", "lr", 0.5, "rounds.parquet: lr is 0.5, in trial.json 0.01"),
+        ("clients", "update_norm", 0.1, "clients.parquet: update_norm is 0.1 on record"),
+        ("partition", "count", 7, "partition.parquet: count is 7 on record"),
+    ],
+)
+def test_a_replay_tells_forged_rows(finished, fedgps, table, column, value, told):
+    path = trial_json(finished).with_name(f"{table}.parquet")
+    rows = read_rows(path, getattr(schema, table.upper()))
+    place = rows.column_names.index(column)
+    write(path, rows.set_column(place, column, [[value] * len(rows)]))
+    is_believed_until_replayed(finished, fedgps, told)
 
-    path = trial_json(folder)
-    rows = read_rows(path.with_name("rounds.parquet"), schema.ROUNDS)
-    place = rows.column_names.index("accuracy")
-    rows = rows.set_column(place, "accuracy", [[0.999] * len(rows)])
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"best_accuracy": 0.99}, "summary.best_accuracy is 0.99"),
+        ({"bytes_up": 1}, "summary.bytes_up is 1"),
+        ({"status": "diverged"}, "its status is diverged, by its rows it is finished"),
+        ({"partition_sha256": "0" * 64}, "partition_sha256 is 000"),
+    ],
+)
+def test_a_replay_tells_a_forged_summary(finished, fedgps, change, told):
+    path = trial_json(finished)
+    info = json.loads(path.read_text())
+    for key, value in change.items():
+        (info if key in info else info["summary"])[key] = value
+    files.write_json(path, info)
+    is_believed_until_replayed(finished, fedgps, told)
+
+
+def test_a_replay_tells_rounds_that_were_cut_off(finished, fedgps):
+    path = trial_json(finished)
+    rows = read_rows(path.with_name("rounds.parquet"), schema.ROUNDS)[:1]
     write(path.with_name("rounds.parquet"), rows)
     info = json.loads(path.read_text())
+    files.write_json(path, {**info, "summary": summary(rows.to_pylist())})
+    is_believed_until_replayed(finished, fedgps, "is finished, by its rows it is stopped")
+
+
+def test_a_replay_tells_another_model(finished, fedgps):
+    path = trial_json(finished).with_name("model.safetensors")
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    is_believed_until_replayed(finished, fedgps, "model.safetensors is another one now")
+
+
+def is_believed_until_replayed(folder, fedgps, told):
+    """Make all hashes again, as somebody might who wants to be believed."""
+    path = trial_json(folder)
+    info = json.loads(path.read_text())
     files.write_json(path, {**info, "files": hashes(path.parent)})
+    assert fedgps("status", folder, "--verify")[0] == 0
+    code, said, _ = fedgps("verify", folder, "--full")
+    assert (code, told in " ".join(said.split())) == (1, True), said
 
 
 def test_a_changed_row_of_an_unfinished_trial_is_not_carried_on(interrupted, fedgps):

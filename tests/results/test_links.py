@@ -36,7 +36,14 @@ def outside(tmp_path):
     """Return a folder of somebody's own, with files that look like ours."""
     folder = tmp_path / "outside"
     folder.mkdir()
-    for name in ("thesis.txt", "round-000001.json", "weights.safetensors", ".lock", "trial.json"):
+    for name in (
+        "thesis.txt",
+        "round-000001.json",
+        "weights.safetensors",
+        ".lock",
+        "trial.json",
+        ".a.part",
+    ):
         (folder / name).write_text(f"precious {name}")
     return folder
 
@@ -217,3 +224,30 @@ def test_logs_are_not_written_behind_a_link(results, outside, untouched, name):
     ):
         pass
     assert not (outside / "csv").exists()
+
+
+def test_drafts_are_not_removed_behind_a_link(results, outside, untouched):
+    trial = results / "trials" / SPEC.trial_id
+    trial.mkdir(parents=True)
+    (trial / "checkpoint").symlink_to(outside)
+    with pytest.raises(UserError, match="symbolic link"):
+        list(run_trial(SPEC, ExecutionSpec(out=results, actors=0)))
+
+
+def test_a_folder_named_like_a_draft_is_left_alone(results):
+    (results / "trials" / SPEC.trial_id / ".q.part").mkdir(parents=True)
+    assert list(run_trial(SPEC, ExecutionSpec(out=results, actors=0)))
+
+
+def test_a_log_that_is_a_hard_link_is_refused(results, outside, untouched):
+    (results / "logs" / "csv").mkdir(parents=True)
+    os.link(outside / "thesis.txt", results / "logs" / "csv" / "own.csv")
+    with pytest.raises(UserError, match="second name"), following(["csv"], results, print):
+        pass
+
+
+def test_code_is_not_looked_for_behind_a_link(results, outside):
+    asked = Code("m.py:M", "m.py:M", "0" * 64)
+    (results / "code").symlink_to(outside)
+    with pytest.raises(UserError, match="symbolic link"):
+        code._kept(asked, [results])
