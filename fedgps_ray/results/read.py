@@ -154,12 +154,13 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
         return isinstance(value, str)
     if kind == pa.int64():
         return _is_number(value, int) and _is_short(value)
-    return _is_number(value, int | float) and _is_short(value, identity.EXACT)
+    is_exact = isinstance(value, float) or (_is_number(value, int) and abs(value) < identity.EXACT)
+    return is_exact and math.isfinite(value)
 
 
-def _is_short(value: object, limit: int = 2**63) -> bool:
-    """Say whether a number is finite and below a limit; what is no number always is."""
-    return not isinstance(value, int | float) or abs(value) < limit
+def _is_short(value: object) -> bool:
+    """Say whether a number is finite and has room in a column; what is no number always has."""
+    return not isinstance(value, int | float) or abs(value) < 2**63
 
 
 def _texts(value: object) -> Iterator[str]:
