@@ -227,7 +227,7 @@ def _trial(found: Found) -> _Trial:
         "status": info["status"],
         **known,
         **NOTHING,
-        **info.get("summary", {}),
+        **{key: value for key, value in info.get("summary", {}).items() if key in NOTHING},
         "error": info.get("error"),
         "diverged": info.get("diverged"),
         "partition_sha256": info.get("partition_sha256"),
@@ -369,5 +369,5 @@ def _progress(found: Found) -> tuple[bool, int, int]:
     info = found.info
     if not info:
         return False, -1, 0
-    done = info.get("summary", NOTHING)["rounds_done"]
+    done = info.get("summary", NOTHING).get("rounds_done", 0)
     return info["status"] in schema.ENDED, done, info["schema_version"]

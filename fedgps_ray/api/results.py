@@ -51,7 +51,7 @@ class Result:
     @property
     def summary(self) -> Table:
         """Return the figures that sum up the trial: accuracies, bytes, seconds, the hash."""
-        return dict(self.info.get("summary", frames.NOTHING))
+        return {**frames.NOTHING, **self.info.get("summary", {})}
 
     @property
     def best_accuracy(self) -> float | None:

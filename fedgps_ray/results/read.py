@@ -32,6 +32,7 @@ QUICK_BYTES = 8 * 2**20  # of a file that is hashed every time, not only when as
 ROWS = ("rounds.parquet", "clients.parquet", "partition.parquet")
 SEALED = (*ROWS, "model.safetensors")
 MOST_CLASSES = 100_000
+MAY_LACK = ("alpha", "classes_per_client", "weighting")  # of these a trial has what it needs
 
 
 class NewerLayout(UserError):
@@ -41,11 +42,14 @@ class NewerLayout(UserError):
 # --- trial.json -----------------------------------------------------------------------------------
 
 
-def read_trial(folder: Path) -> Row:
-    """Return trial.json of a trial's folder, checked against its seal and the folder's name."""
+def read_trial(folder: Path, sealed: bool = True) -> Row:
+    """Return trial.json of a trial's folder, checked against its seal and the folder's name.
+
+    sealed: without it only the settings can be believed: the folder's name is their hash.
+    """
     path = folder / "trial.json"
     try:
-        info = files.read_json(path)
+        info = files.read_json(path, sealed)
         _check_keys(path, info)
         if info["schema_version"] == 1:  # the id was a hash of all settings
             info |= {"identity_version": 1, "identity": info["spec"]}
@@ -83,7 +87,7 @@ def _check_types(folder: Path, info: Row) -> None:
         if not isinstance(info.get(key, {}), dict):
             raise ValueError(f"{key} is {info[key]!r}")
     for key in ("error", "diverged", "partition_sha256"):
-        if not isinstance(info.get(key) or "", str):
+        if not isinstance(info.get(key), str | None):
             raise ValueError(f"{key} is {info[key]!r}")
     check_summary(info)
     _check_settings(folder, info)
@@ -104,7 +108,7 @@ def _check_figure(key: str, value: Any) -> None:
         is_right = _is_number(value, int) and value >= 0
     else:
         is_right = value is None or _is_number(value, int | float)
-    if not is_right:
+    if not is_right or not _is_short(value):
         raise ValueError(f"summary.{key} is {value!r}")
 
 
@@ -125,25 +129,41 @@ def _check_settings(folder: Path, info: Row) -> None:
     rounds, method = info["spec"]["rounds"], info["spec"]["method"]["name"]
     if not _is_number(rounds, int) or rounds < 1 or not isinstance(method, str):
         raise ValueError(f"rounds is {rounds!r}, method.name is {method!r}")
+    _check_names(info["spec"])
     plain = identity.columns(_name(folder), info["spec"], {})  # an older trial has more in its rows
     _check_columns(plain if is_older(info) else columns(folder, info))
+
+
+def _check_names(settings: Row) -> None:
+    """Refuse a part of the settings, such as the data set, whose name or kind is not a text."""
+    for part, own in settings.items():
+        called = own.get("name", own.get("kind", "")) if isinstance(own, dict) else ""
+        if not isinstance(called, str):
+            raise ValueError(f"the name of {part} is {called!r}")
 
 
 def _check_columns(row: Row) -> None:
     """Refuse settings that are of another kind than the columns they become."""
     for name, kind in SPEC:
         value = row[name]
-        if kind == TEXT:
-            is_right = isinstance(value, str)
-        else:
-            is_right = _is_number(value, int if kind == pa.int64() else int | float)
-        if value is not None and not (is_right and _is_short(value)):
+        is_right = value is None and name in MAY_LACK
+        if not is_right and not _fits(value, kind):
             raise ValueError(f"{name} is {value!r}")
 
 
-def _is_short(value: str | float) -> bool:
-    """Say whether a column has room for a value: of text there may be any, of digits not."""
-    return not isinstance(value, int) or abs(value) < 2**63
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    """Say whether a column of a kind has room for a value."""
+    if kind == TEXT:
+        return isinstance(value, str)
+    if kind == pa.int64():
+        return _is_number(value, int) and _is_short(value)
+    is_exact = isinstance(value, float) or (_is_number(value, int) and abs(value) < identity.EXACT)
+    return is_exact and math.isfinite(value)
+
+
+def _is_short(value: object) -> bool:
+    """Say whether a number is finite and has room in a column; what is no number always has."""
+    return not isinstance(value, int | float) or abs(value) < 2**63
 
 
 def _texts(value: object) -> Iterator[str]:
@@ -338,6 +358,8 @@ def with_settings(figures: Sequence[pa.Table], settings: Sequence[Row]) -> pa.Ta
 
 def _check_owner(path: Path, table: pa.Table) -> None:
     """Refuse the rows of another trial."""
+    if "trial_id" not in table.column_names:
+        raise pa.ArrowInvalid("it has no column trial_id")
     name = _name(path.absolute().parent)
     if identity.ID.fullmatch(name) and set(table["trial_id"].unique().to_pylist()) - {name}:
         raise pa.ArrowInvalid("it holds rows of another trial")

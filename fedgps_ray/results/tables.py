@@ -46,7 +46,7 @@ def write(path: Path, table: pa.Table) -> None:
 def read(path: Path, claim: Claim = NOTHING, names: Sequence[str] | None = None) -> pa.Table:
     """Return a table or some columns; raise ArrowInvalid if its file was changed afterwards."""
     columns = None if names is None else list(names)
-    return _opened(path, claim).read(columns=columns, use_threads=False)
+    return _valid(_opened(path, claim).read(columns=columns, use_threads=False))
 
 
 def read_some(path: Path, schema: pa.Schema, names: Sequence[str]) -> pa.Table | None:
@@ -54,7 +54,13 @@ def read_some(path: Path, schema: pa.Schema, names: Sequence[str]) -> pa.Table |
     file = _opened(path, NOTHING)
     if not file.schema_arrow.equals(schema):
         return None
-    return file.read(columns=list(names), use_threads=False)
+    return _valid(file.read(columns=list(names), use_threads=False))
+
+
+def _valid(table: pa.Table) -> pa.Table:
+    """Return a table whose values can be: its texts, too, are checked only here."""
+    table.validate(full=True)
+    return table
 
 
 def _opened(path: Path, claim: Claim) -> pq.ParquetFile:
@@ -63,7 +69,18 @@ def _opened(path: Path, claim: Claim) -> pq.ParquetFile:
         raise pa.ArrowInvalid("its content does not match its hash: it was changed or damaged")
     file = pq.ParquetFile(pa.BufferReader(content))
     _check_size(file.metadata, claim.most_rows)
+    _check_names(file)
     return file
+
+
+def _check_names(file: pq.ParquetFile) -> None:
+    """Refuse columns that cannot be told apart, or whose names are no text."""
+    try:
+        names = file.schema_arrow.names
+    except UnicodeDecodeError:
+        raise pa.ArrowInvalid("the name of a column is not valid UTF-8") from None
+    if len(set(names)) < len(names):
+        raise pa.ArrowInvalid("it has several columns of the same name")
 
 
 def _check_size(told: pq.FileMetaData, most_rows: int | None) -> None:

@@ -19,6 +19,7 @@ from fedgps_ray.rounds.loop import Snapshot
 from fedgps_ray.rounds.packing import Skeleton, pack, unpack
 from fedgps_ray.rounds.pool import Kept
 from fedgps_ray.rounds.worker import Handle
+from fedgps_ray.tensors import Params
 from fedgps_ray.units import printable
 
 Store = Callable[[Sequence[object]], list[Handle]]
@@ -150,21 +151,39 @@ def load(
     own: Collection[str] = (),
     fits: Fits = lambda *_: True,
     device: torch.device = CPU,
+    fresh: object = None,
 ) -> tuple[Snapshot | None, list[str]]:
     """Return the newest complete checkpoint on a device, and what was wrong with newer ones.
 
     own: packages of the trial's method beside this one, whose types may be named.
     fits: says whether the rows on disk are those of a checkpoint.
+    fresh: the state before the first round, whose models have the shape that all have.
     """
     files.refuse_link(folder)
     problems: list[str] = []
     for path in sorted(folder.glob("round-*.json"), reverse=True):
         try:
-            return _read(path, store, own, fits, device), problems
+            snapshot = _read(path, store, own, fits, device)
+            _check_models(snapshot.state, fresh)
+            return snapshot, problems
         except UNREADABLE as problem:
             problems.append(f"checkpoint {path.name} is damaged ({printable(str(problem))})")
             path.rename(path.with_suffix(".damaged"))
     return None, problems
+
+
+def _check_models(state: object, fresh: object) -> None:
+    """Refuse models of another shape; what else a state holds may change as its method likes."""
+    if isinstance(fresh, Params):
+        if not isinstance(state, Params) or _shapes(state) != _shapes(fresh):
+            raise ValueError("it holds another model")
+    elif isinstance(fresh, tuple) and type(state) is type(fresh):
+        for own, first in zip(state, fresh, strict=False):
+            _check_models(own, first)
+
+
+def _shapes(params: Params) -> list[object]:
+    return [(tensor.shape, tensor.dtype) for tensor in params if isinstance(tensor, Tensor)]
 
 
 def _make(folder: Path) -> None:

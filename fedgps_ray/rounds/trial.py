@@ -155,6 +155,7 @@ class _Trial:
             _packages(self.store.spec.method),
             self._has_rows,
             self.ready.device,
+            first.state,
         )
         if snapshot is not None and type(snapshot.state) is type(first.state):
             return snapshot, problems

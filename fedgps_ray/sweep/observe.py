@@ -312,6 +312,11 @@ def _timing(folder: Path, places: Mapping[str, Path]) -> Table:
         "wall_clock_seconds": round(seconds, 1),
         "client_actors": known.slots,
         "training_seconds": round(trained, 3),
-        "training_share": f"{trained / (seconds * known.slots):.1%}",
+        "training_share": _share(trained, seconds * known.slots),
         **({"note": states.NOT_SEALED} if known.says(states.NOT_SEALED) else {}),
     }
+
+
+def _share(part: float, whole: float) -> str:
+    """Return a share in percent, and a dash where the whole is nothing."""
+    return f"{part / whole:.1%}" if whole > 0 else "-"

@@ -2,13 +2,14 @@
 
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from fedgps_ray.identity import EXACT
 from fedgps_ray.results import files, schema
 from fedgps_ray.results.folders import LIVE
 from fedgps_ray.sweep.board import Record
@@ -213,9 +214,21 @@ def load(folder: Path) -> State | None:
 
 
 def _is_possible(state: State) -> bool:
-    """Say whether not more trials have ended than there are."""
+    """Say whether all numbers can be, and not more trials have ended than there are."""
     ended = (state.finished, state.diverged, state.failed)
-    return min(ended) >= 0 and sum(ended) <= state.total
+    is_counted = min(ended) >= 0 and sum(ended) <= state.total
+    return is_counted and all(abs(number) < EXACT for number in _numbers(state))
+
+
+def _numbers(value: object) -> Iterator[float]:
+    """Yield all numbers in a state."""
+    if isinstance(value, int | float):
+        yield value
+    elif isinstance(value, State | Running):
+        yield from _numbers(vars(value))
+    elif isinstance(value, dict | list | tuple):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(inner)
 
 
 def _shown(value: object) -> object:

@@ -255,3 +255,13 @@ def test_a_setting_that_came_later_has_its_neutral_value(tmp_path):
     first, second, other = (json.loads(frame.loc[seed, "variant"]) for seed in (1, 2, 3))
     assert first == second
     assert "method.mu" not in other
+
+
+def test_a_summary_overrides_no_setting(tmp_path):
+    trial = add(tmp_path, [0.2], method="fedavg", rounds=1)
+    path = trial.folder / "trial.json"
+    info = json.loads(path.read_text())
+    files.write_json(path, {**info, "summary": {**info["summary"], "seed": 9, "strange": 1}})
+    frame = trials(tmp_path)
+    assert frame["seed"].tolist() == [0]
+    assert "strange" not in frame

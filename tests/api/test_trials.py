@@ -41,6 +41,13 @@ def test_run_returns_the_curve_the_clients_and_where_they_are(tiny):
     assert "&lt;Result" not in result._repr_html_()
 
 
+def test_a_summary_that_lacks_figures_has_none(tiny):
+    result = run(**tiny)
+    result.info["summary"] = {"rounds_done": 3}
+    assert result.best_accuracy is None
+    assert "3/3 rounds, best accuracy -" in repr(result)
+
+
 def test_it_is_the_trial_of_the_command_line(tiny):
     settings = ["optimizer.lr=0.05", "method.name=fedprox", "partition.alpha=0.5", "clients=4"]
     made = command_line_trial({}, settings).spec

@@ -348,6 +348,19 @@ def test_a_flipped_bit_is_told_and_the_trial_is_run_again(finished, fedgps, name
     assert "1 ended trials are as they were when they ended" in said
 
 
+@pytest.mark.parametrize("state", ["finished", "interrupted"])
+def test_an_edited_trial_json_is_put_aside_and_its_trial_run_again(state, request, fedgps):
+    folder = request.getfixturevalue(state)
+    path = trial_json(folder)
+    text = path.read_text()
+    path.write_text(text.replace('"versions"', '"edited": 1, "versions"'))
+    assert fedgps("status", folder, "--verify")[0] == 1
+    code, _, said = fedgps("resume", folder)
+    assert (code, "was damaged and is moved to" in said) == (0, True)
+    assert fedgps("status", folder, "--verify")[0] == 0
+    assert "edited" not in json.loads(path.read_text())
+
+
 def test_a_replay_proves_what_a_seal_cannot(finished, fedgps):
     code, said, _ = fedgps("verify", finished)
     assert code == 0

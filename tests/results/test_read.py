@@ -17,7 +17,7 @@ from fedgps_ray.analysis import load
 from fedgps_ray.analysis.report import write
 from fedgps_ray.errors import UserError
 from fedgps_ray.identity import trial_id
-from fedgps_ray.results import schema
+from fedgps_ray.results import files, schema, tables
 from fedgps_ray.results.read import (
     joined,
     read_experiment,
@@ -223,3 +223,79 @@ def test_a_column_of_another_type_is_read_as_ours(tmp_path):
     table = read_rows(tmp_path / "rounds.parquet", schema.ROUNDS)
     assert table.schema.field("steps").type == pa.int64()
     assert table["steps"].equals(whole["steps"])
+
+
+# --- values that cannot be ------------------------------------------------------------------------
+
+
+def resealed(tmp_path, **changes):
+    """Return a trial some of whose settings are others, with an id and a seal that fit them."""
+    source = trial_folders(LAYOUTS[2])[0]
+    info = json.loads((source / "trial.json").read_text())
+    for part in ("spec", "identity"):
+        info[part] = {**info[part], **changes}
+    name = trial_id(info["identity"], info["identity_version"])
+    folder = shutil.copytree(source, tmp_path / "trials" / name)
+    info.pop("trial_id", None)
+    files.write_json(folder / "trial.json", info)
+    return folder
+
+
+def noted(tmp_path, **changes):
+    """Return a trial whose trial.json says something else, with a seal that fits it."""
+    folder = shutil.copytree(trial_folders(LAYOUTS[2])[0], tmp_path / "a").parent
+    info = json.loads((folder / "a" / "trial.json").read_text())
+    place = (folder / "a").rename(folder / trial_folders(LAYOUTS[2])[0].name)
+    files.write_json(place / "trial.json", {**info, **changes})
+    return place
+
+
+@pytest.mark.parametrize("figure", [10**400, float("inf"), float("nan"), 2**63])
+def test_figures_that_cannot_be_are_refused(tmp_path, figure):
+    folder = noted(tmp_path, summary={"rounds_done": 1, "best_accuracy": figure})
+    with pytest.raises(UserError, match=r"is damaged \(summary\.best_accuracy is"):
+        read_trial(folder)
+
+
+@pytest.mark.parametrize("key", ["error", "diverged", "partition_sha256"])
+@pytest.mark.parametrize("value", [{}, 0, False, []])
+def test_notes_that_are_no_text_are_refused(tmp_path, key, value):
+    with pytest.raises(UserError, match=rf"is damaged \({key} is"):
+        read_trial(noted(tmp_path, **{key: value}))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"scenario": None},
+        {"sampling_rate": 2**53},
+        {"sampling_rate": 10**400},
+        {"sampling_rate": float("nan")},
+        {"dataset": {"name": {}}},
+        {"surrogate": {"kind": []}},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_settings_that_cannot_be_are_refused(tmp_path, changes):
+    with pytest.raises(UserError, match=r"trial\.json is damaged \(.* is "):
+        read_trial(resealed(tmp_path, **changes))
+
+
+def test_settings_that_can_be_are_read_with_another_seal(tmp_path):
+    assert read_trial(resealed(tmp_path, scenario=77))["spec"]["scenario"] == 77
+
+
+def test_rows_that_cannot_be_are_unreadable(tmp_path):
+    whole = pq.read_table(next(LAYOUTS[2].glob("trials/*/rounds.parquet")))
+    no_text = pa.array([b"\xff"] * len(whole)).cast(pa.string(), safe=False)
+    harmed = [
+        whole.drop_columns(["trial_id"]),
+        whole.append_column("round", whole["round"]),
+        whole.append_column(
+            "unknown", pa.Array.from_buffers(pa.string(), len(whole), no_text.buffers())
+        ),
+    ]
+    for table in harmed:
+        tables.write(tmp_path / "rounds.parquet", table)
+        with pytest.raises(pa.ArrowInvalid):
+            read_rows(tmp_path / "rounds.parquet", schema.ROUNDS)

@@ -364,3 +364,14 @@ def test_a_wrong_number_of_fields_is_damage(tmp_path):
     read, problems = loaded(tmp_path)
     assert read.rounds_done == 1
     assert len(problems) == 1
+
+
+@pytest.mark.parametrize("model", [vector(1, 2, 3), vector(1, 2).double()], ids=["shape", "dtype"])
+def test_a_checkpoint_of_another_model_is_damaged(tmp_path, model):
+    fresh = fedgps.State(Params(vector(0, 0), vector()), None, None, None)
+    saver(tmp_path).save(snapshot(1))
+    saver(tmp_path).save(Snapshot(2, state(2)._replace(params=Params(model, vector())), {}))
+    read, problems = load(tmp_path, list, fresh=fresh)
+    assert read.rounds_done == 1
+    assert problems == ["checkpoint round-000002.json is damaged (it holds another model)"]
+    assert names(tmp_path, "*.damaged") == ["round-000002.damaged"]

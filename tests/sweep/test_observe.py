@@ -110,3 +110,10 @@ def test_status_tells_accuracies(kind, request):
     assert leader["setting"] == "alpha 0.1"
     assert leader["mean"] == pytest.approx(sum(leader["accuracies"]) / leader["finished"])
     assert found["counts"]["interrupted"] == 2
+
+
+def test_a_launch_that_took_no_time_has_no_share(folder):
+    path = folder / "live.json"
+    known = json.loads(path.read_text())
+    files.write_json(path, {**known, "slots": 2, "ended": known["began"]})
+    assert standing(folder, timing=True)["timing"]["training_share"] == "-"

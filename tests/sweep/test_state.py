@@ -197,3 +197,20 @@ def test_folder_is_driven_while_its_lock_is_held(tmp_path):
     with files.lock(tmp_path):
         assert is_driven(tmp_path)
     assert not is_driven(tmp_path)
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan"), 10**400, 2**53, "inf"])
+@pytest.mark.parametrize("key", ["began", "lags", "events", "nodes", "records"])
+def test_numbers_that_cannot_be_are_not_believed(number, key, state, tmp_path):
+    state.records = {"a": record()}
+    state.save(tmp_path)
+    known = json.loads((tmp_path / "live.json").read_text())
+    values = {
+        "began": number,
+        "lags": [number],
+        "events": [[number, "x"]],
+        "nodes": [{"CPU": float(number) if number == "inf" else number}],
+        "records": {"a": [*record()[:7], number, *record()[8:]]},
+    }
+    files.write_json(tmp_path / "live.json", {**known, key: values[key]})
+    assert load(tmp_path) is None

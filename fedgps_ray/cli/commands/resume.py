@@ -137,7 +137,7 @@ def _to_do(trial: Path, trust: bool, unreadable: list[str]) -> tuple[Path, Trial
     out = trial.parent.parent
     problems = check(trial)
     try:
-        info = read_trial(trial)
+        info = read_trial(trial, sealed=False)  # what is changed is among the problems
         if info["status"] in ENDED and not problems:
             _note_unsealed(trial, info)
             return None
@@ -146,9 +146,19 @@ def _to_do(trial: Path, trust: bool, unreadable: list[str]) -> tuple[Path, Trial
     except UserError as problem:  # it cannot be run; the other trials go on
         unreadable.append(str(problem))
         return None
-    if problems and info["status"] in DONE:  # else its rows are checked when it goes on
+    if problems and (info["status"] in DONE or not _has_own_seal(trial)):
+        # the rows of others are checked when they go on
         _put_aside(trial, out, problems)
     return out, spec, info["execution"]
+
+
+def _has_own_seal(trial: Path) -> bool:
+    """Say whether trial.json is as it was written."""
+    try:
+        read_trial(trial)
+    except UserError:
+        return False
+    return True
 
 
 def _note_unsealed(trial: Path, info: Table) -> None:
