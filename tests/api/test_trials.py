@@ -42,7 +42,7 @@ def test_run_returns_the_curve_the_clients_and_where_they_are(tiny):
 
 
 def test_a_summary_that_lacks_figures_has_none(tiny):
-    result = run(**tiny)
+    result = fedgps_ray.run(**tiny)
     result.info["summary"] = {"rounds_done": 3}
     assert result.best_accuracy is None
     assert "3/3 rounds, best accuracy -" in repr(result)
