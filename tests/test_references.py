@@ -417,6 +417,11 @@ def test_a_missing_name_of_an_installed_module():
     )
 
 
+@pytest.mark.parametrize("text", ["x = " + "+".join(["1"] * 9000), "x = " + "-" * 9000 + "1"])
+def test_code_nested_too_deeply_is_refused(write, text):
+    assert fails("net.py:Net", write(net=text)).startswith("net.py is not valid Python: ")
+
+
 def test_a_syntax_error_is_shown_as_python_shows_it(write):
     told = fails("net.py:Net", write(net="class Net:\n    x = = 1\n"))
     assert told.startswith("net.py is not valid Python:\n")

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from fedgps_ray.events import Event, Row, Started, Status
 from fedgps_ray.identity import Table
+from fedgps_ray.results.summary import summary as summed
 from fedgps_ray.sweep.drawing import GAP, bar, fit, spark
 from fedgps_ray.sweep.view import plain
 from fedgps_ray.units import duration, percent, size
@@ -145,7 +146,7 @@ def opening(settings: Table, chosen: Iterable[str]) -> str:
 
 def ending(info: Row, folder: str) -> str:
     """Return the closing summary of a trial; no line is broken, so that paths can be copied."""
-    summary = info["summary"]
+    summary = {**summed([]), **info["summary"]}
     when = f" in round {summary['best_round']}" if summary["best_round"] is not None else ""
     train, test = summary["train_seconds"], summary["evaluate_seconds"]
     lines = {

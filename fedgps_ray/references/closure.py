@@ -52,7 +52,8 @@ def parse(text: str, shown: str) -> ast.Module:
     """Return the syntax tree; a syntax error is shown as Python shows it."""
     try:
         return ast.parse(text, shown)
-    except (SyntaxError, ValueError) as problem:  # ValueError: a null byte
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
+        # ValueError: a null byte; the last two: nested too deeply for Python
         raise failed(f"{shown} is not valid Python", problem) from None
 
 

@@ -40,8 +40,8 @@ class _Guarded:
                 result = function(*arguments)
             except PASSED_ON:
                 raise
-            except Exception as problem:  # the user's code can raise anything
-                if _came_from_a_question(problem):
+            except (Exception, SystemExit) as problem:  # the user's code can raise anything
+                if _came_from_a_question(problem) or _ends_the_process(problem):
                     raise
                 raise self._failed(member, arguments, problem) from None
             self._check(member, arguments, result)
@@ -49,7 +49,7 @@ class _Guarded:
 
         return call
 
-    def _failed(self, member: str, arguments: Arguments, problem: Exception) -> UserError:
+    def _failed(self, member: str, arguments: Arguments, problem: BaseException) -> UserError:
         what = f"{self._name} failed in {member}{_where(member, arguments)}"
         hint = _unlike(arguments[1]) if member == "merge" else ""
         return failed(f"{what}{hint}", problem)
@@ -112,7 +112,17 @@ def _size(tensor: Tensor) -> str:
     return "x".join(map(str, tensor.shape)) or "one number"
 
 
-def _came_from_a_question(problem: Exception) -> bool:
+def _came_from_a_question(problem: BaseException) -> bool:
     """Say whether it was raised while clients were asked: then it is not the method's fault."""
+    return LOOP in _modules(problem)
+
+
+def _ends_the_process(problem: BaseException) -> bool:
+    """Say whether Ray ends this process, which it does by SystemExit in whatever is running."""
+    return isinstance(problem, SystemExit) and _modules(problem)[-1].partition(".")[0] == "ray"
+
+
+def _modules(problem: BaseException) -> list[str]:
+    """Return the modules through which an exception has come, the one that raised it last."""
     frames = traceback.walk_tb(problem.__traceback__)
-    return any(frame.f_globals.get("__name__") == LOOP for frame, _ in frames)
+    return [str(frame.f_globals.get("__name__")) for frame, _ in frames]

@@ -30,6 +30,7 @@ from fedgps_ray.tensors import Params, num_bytes, views
 MOST_UNSAVED = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
 
 NO_MEMORY = "can't allocate memory"  # as PyTorch says
+TOO_LARGE = "without overflow"
 
 
 def run_trial(
@@ -46,6 +47,8 @@ def run_trial(
         except torch.OutOfMemoryError as problem:
             raise UserError(_out_of_memory(spec, problem)) from None
         except (MemoryError, RuntimeError) as problem:
+            if TOO_LARGE in str(problem):
+                raise UserError(f"a setting is too large to be trained with ({problem})") from None
             if isinstance(problem, RuntimeError) and NO_MEMORY not in str(problem):
                 raise
             reason = (str(problem) or "no memory left").splitlines()[0]

@@ -278,6 +278,7 @@ def test_a_folder_does_not_say_which_file_is_the_users(way, here, fedgps_ray, mo
 WORK = "done = train(local, message, backprop(cross_entropy))"
 WRONG = {
     "raises": (WORK, "raise KeyError('mine')", ["failed in work (client", "KeyError: 'mine'"]),
+    "exits": (WORK, "raise SystemExit(0)", ["failed in work (client", "SystemExit: 0"]),
     "shape": (
         "return Work(moved(message, done.params)",
         "few = moved(message, done.params)\n        few = few._replace(delta=few.delta[:-1])"
