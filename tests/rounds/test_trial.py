@@ -541,4 +541,8 @@ def test_what_a_killed_process_was_writing_is_removed(tmp_path):
 
 def test_a_setting_that_is_too_large_is_told(tmp_path):
     with pytest.raises(UserError, match="a setting is too large"):
-        list(run_trial(spec_of("fedavg", optimizer={"lr": 1e308}), ExecutionSpec(out=tmp_path, actors=0)))
+        list(
+            run_trial(
+                spec_of("fedavg", optimizer={"lr": 1e308}), ExecutionSpec(out=tmp_path, actors=0)
+            )
+        )
