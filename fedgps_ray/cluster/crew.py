@@ -3,14 +3,15 @@
 The owner may be one of many in a sweep, so it stays light: only the actors import PyTorch.
 """
 
+import itertools
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ray
-from ray.exceptions import GetTimeoutError, RaySystemError, RayTaskError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RaySystemError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -233,10 +234,8 @@ def _events(
     """Let a server run a trial and yield what it tells."""
     data: list[Reference] = []
     if library is not None:
-        asked: Reference = library.find.remote(settings.spec["dataset"])
-        for _ in asking(library, asked, settings.policy):
-            yield Status("waiting for data")
-        data = ray.get(asked)
+        dataset = settings.spec["dataset"]
+        data = yield from asking(library, lambda: library.find.remote(dataset), settings.policy)
     stream: Any = server.stream.options(num_returns="streaming")
     rows = stream.remote(settings, clients, data)
     silence = Silence(settings.policy)
@@ -295,11 +294,27 @@ def _status(server: Actor, policy: RetryPolicy) -> Status | None:
     return status
 
 
-def asking(actor: Actor, asked: Reference, policy: RetryPolicy = POLICY) -> Iterator[None]:
-    """Wait for an actor's answer; one that hangs is replaced, and Ray asks the next one.
+def asking(
+    actor: Actor, ask: Callable[[], Reference], policy: RetryPolicy = POLICY
+) -> Generator[Status, None, Any]:
+    """Wait for an actor's data and return them; one that hangs is replaced, and the next asked.
 
-    The actor needs a method `ping` that is answered also while it works.
+    The actor needs a method `ping` that is answered also while it works. Ray itself asks the next
+    actor, unless it could not connect to the last one: so it is with a process that is stopped.
     """
+    for failures in itertools.count(1):
+        asked = ask()
+        yield from _patiently(actor, asked, policy)
+        try:
+            return ray.get(asked)
+        except ActorUnavailableError:
+            ray.kill(actor, no_restart=False)
+            if not policy.after_death(failures).again:
+                raise
+
+
+def _patiently(actor: Actor, asked: Reference, policy: RetryPolicy) -> Iterator[Status]:
+    """Wait until there is an answer or an error; replace an actor that hangs."""
     liveness, pace, ping = Liveness(), policy.pace(), asked
     while not ray.wait([asked], timeout=policy.tick_seconds)[0]:
         answered = liveness.is_asked and bool(ray.wait([ping], timeout=0)[0])
@@ -309,7 +324,17 @@ def asking(actor: Actor, asked: Reference, policy: RetryPolicy = POLICY) -> Iter
             ping = actor.ping.remote()
         elif step == "replace":
             ray.kill(actor, no_restart=False)
-        yield
+        yield Status("waiting for data")
+
+
+def answer(actor: Actor, ask: Callable[[], Reference], policy: RetryPolicy = POLICY) -> Any:
+    """Return what an actor answers, asked in the same way."""
+    waiting = asking(actor, ask, policy)
+    while True:
+        try:
+            next(waiting)
+        except StopIteration as end:
+            return end.value
 
 
 def _stop(server: Actor, policy: RetryPolicy) -> None:

@@ -18,7 +18,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule, TrialScheduler
 
 from fedgps_ray.cluster import session
-from fedgps_ray.cluster.crew import asking, client_share, settings_of
+from fedgps_ray.cluster.crew import answer, client_share, settings_of
 from fedgps_ray.cluster.losses import is_loss
 from fedgps_ray.cluster.parent import is_echo
 from fedgps_ray.cluster.policy import POLICY
@@ -111,10 +111,7 @@ def _read(shelf: session.Actor, dataset: DatasetSpec) -> None:
     """Let the library read a data set; problems are reported before any trial starts."""
     value = TypeAdapter(type(dataset)).dump_python(dataset, mode="json")
     try:
-        asked: session.Reference = shelf.find.remote(value)
-        for _ in asking(shelf, asked):
-            pass
-        ray.get(asked)
+        answer(shelf, lambda: shelf.find.remote(value))
     except ray.exceptions.RayTaskError as problem:
         if isinstance(problem.cause, UserError):
             raise problem.cause from None

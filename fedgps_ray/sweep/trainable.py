@@ -11,8 +11,8 @@ import ray
 from ray import tune
 
 from fedgps_ray.cluster import session
-from fedgps_ray.cluster.crew import Crew, TrialSettings, asking, bundle, follow, start_clients
-from fedgps_ray.cluster.session import Actor, Reference
+from fedgps_ray.cluster.crew import Crew, TrialSettings, answer, bundle, follow, start_clients
+from fedgps_ray.cluster.session import Actor
 from fedgps_ray.errors import CannotWrite, ClientFailed, Lost, UserError
 from fedgps_ray.events import Event, Started, Status
 from fedgps_ray.identity import Table
@@ -33,10 +33,8 @@ def with_storage(settings: TrialSettings, library: Actor) -> TrialSettings:
     """Return settings with the whole URI of the storage, which Tune is not to write down."""
     if settings.execution["storage"] is None:
         return settings
-    asked: Reference = library.storage.remote()
-    for _ in asking(library, asked, settings.policy):
-        pass
-    return settings._replace(execution={**settings.execution, "storage": ray.get(asked)})
+    storage = answer(library, library.storage.remote, settings.policy)
+    return settings._replace(execution={**settings.execution, "storage": storage})
 
 
 class SweepTrial(tune.Trainable):

@@ -1,9 +1,10 @@
 """How a server's events travel to the owner of its trial."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-from ray.exceptions import GetTimeoutError, RaySystemError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RaySystemError
 
 from fedgps_ray.cluster import crew
 from fedgps_ray.cluster.policy import POLICY, RetryPolicy
@@ -48,6 +49,30 @@ def test_rows_that_are_held_come_before_an_error(monkeypatch):
     assert [next(lists), next(lists)] == [[one], [two]]
     with pytest.raises(ValueError, match="lost"):
         next(lists)
+
+
+# --- actors that are asked ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("failures", "kills", "ends"), [(0, 0, "data"), (2, 2, "data"), (3, 3, None)]
+)
+def test_an_actor_that_cannot_be_reached_is_replaced_and_asked_again(
+    failures, kills, ends, monkeypatch
+):
+    killed, answers = [], iter([ActorUnavailableError("stopped", None)] * failures + ["data"])
+
+    def get(_):
+        if isinstance(said := next(answers), Exception):
+            raise said
+        return said
+
+    monkeypatch.setattr(crew.ray, "wait", lambda asked, timeout: (asked, []))
+    monkeypatch.setattr(crew.ray, "get", get)
+    monkeypatch.setattr(crew.ray, "kill", lambda actor, no_restart: killed.append(actor))
+    with nullcontext() if ends else pytest.raises(ActorUnavailableError):
+        assert crew.answer("actor", object, RetryPolicy(max_deaths=3)) == ends
+    assert killed == ["actor"] * kills
 
 
 # --- servers that are lost ------------------------------------------------------------------------

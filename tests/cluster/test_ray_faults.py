@@ -13,10 +13,12 @@ import ray
 from ray.exceptions import RayActorError
 
 from fedgps_ray.cluster import crew as crews
+from fedgps_ray.data.datasets import Source
 from fedgps_ray.errors import ClientFailed, Lost
 from fedgps_ray.events import Started, Status
 from fedgps_ray.results.read import read_trial
 from fedgps_ray.results.store import TrialStore
+from fedgps_ray.sweep import library
 from tests.processes import patient
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -71,6 +73,22 @@ def test_actor_that_stops_while_it_is_set_up_is_replaced(
     rows = numbers(on_actors(spec, actors, **soon, next_actor_seconds=100.0))
     assert rows == numbers(in_process(tiny_spec("fedgps_cf")))
     until(lambda: not is_alive(int((tmp_path / "stopped").read_text())))
+
+
+def test_stopped_library_is_replaced(shared_cluster, is_alive):
+    """It takes no connection either, so that Ray itself soon gives up asking it."""
+    _, shelf = library.start(Source())
+    pid = ray.get(shelf.__ray_call__.remote(lambda _: os.getpid()))
+    os.kill(pid, signal.SIGSTOP)
+
+    @ray.remote(num_cpus=0)
+    def ask(shelf):  # from a process that has never been connected to it
+        return crews.answer(shelf, lambda: shelf.find.remote({"name": "digits"}))
+
+    (found,) = ray.get(ask.remote(shelf))
+    assert ray.get(found).num_classes == 10
+    assert not is_alive(pid)
+    ray.kill(shelf)
 
 
 def test_lone_actor_that_never_answers_is_a_loss(tiny_spec, on_actors, tmp_path, until):

@@ -55,8 +55,6 @@ def test_a_data_set_that_kills_its_reader_ends_the_sweep(monkeypatch):
     def died(*_, **__):
         raise ActorDiedError
 
-    monkeypatch.setattr(launch, "asking", lambda *_: [])
-    monkeypatch.setattr(launch.ray, "get", died)
-    shelf = SimpleNamespace(find=SimpleNamespace(remote=lambda value: None))
+    monkeypatch.setattr(launch, "answer", died)
     with pytest.raises(Lost, match="the process that reads digits died 4 times"):
-        launch._read(shelf, datasets.parse({"name": "digits"}))
+        launch._read(SimpleNamespace(), datasets.parse({"name": "digits"}))
