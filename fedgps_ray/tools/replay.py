@@ -144,11 +144,12 @@ def _difference(record: Record, number: int, execution: ExecutionSpec) -> str | 
     """Return the first difference between what is on record and what is computed now."""
     events = run_trial(spec_of(record.folder, record.info), execution)
     rows = iter(record.rounds[:number])
+    is_part = number < len(record.rounds) or record.info["status"] == schema.STOPPED
     try:
         for now in (event for event in events if isinstance(event, dict)):
             if told := _other(next(rows), now, OF_ROUNDS):
                 return _explained(f"round {now['round']}: {told}", record.info)
-            if now["round"] == number < len(record.rounds):
+            if is_part and now["round"] == number:
                 return None
     except StopIteration:
         return "it went on for longer this time"

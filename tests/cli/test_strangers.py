@@ -23,6 +23,7 @@ from fedgps_ray.identity import trial_id
 from fedgps_ray.results import files, schema
 from fedgps_ray.results.named import known_files
 from fedgps_ray.results.read import hashes, read_rows
+from fedgps_ray.results.store import TrialStore
 from fedgps_ray.results.summary import summary
 from fedgps_ray.results.tables import write
 from fedgps_ray.rounds.trial import run_trial
@@ -367,6 +368,14 @@ def test_a_replay_proves_what_a_seal_cannot(finished, fedgps):
     assert "all 3 of 3 rounds trained again" in " ".join(said.split())
     code, said, _ = fedgps("verify", finished / "trials" / SPEC.trial_id, "--rounds", 1)
     assert "the first 1 of 3 rounds" in " ".join(said.split())
+
+
+def test_a_trial_that_a_search_stopped_is_replayed_as_far_as_it_came(interrupted, fedgps):
+    store = TrialStore(interrupted, SPEC)
+    store.open(ExecutionSpec(out=interrupted, actors=0))
+    store.note(status=schema.STOPPED)
+    code, said, _ = fedgps("verify", interrupted, "--full")
+    assert (code, "all 1 of 1 rounds trained again" in " ".join(said.split())) == (0, True), said
 
 
 @pytest.mark.parametrize(
