@@ -67,6 +67,8 @@ def reconnect(attempt: Attempt) -> None:
     """Go on after Ray has ended the command's process while it was connecting."""
     err.show_cursor(True)
     what, again = "Ray has died or hung while the command was connecting to it", "the same command"
+    if attempt.is_ending:  # whoever stopped the command may have stopped Ray too
+        leave(f"interrupted; to continue: {again}", 130)
     if not attempt.is_own:
         leave(f"{what}; once the cluster is back, continue with: {again}")
     _start_again(what, again, Start(attempt.words, attempt.starts, 0.0))

@@ -19,9 +19,10 @@ PLACE = "FEDGPS_RAY_PARENT"  # the parent's process, and the open file with note
 STARTS = "FEDGPS_RAY_STARTS"  # how often this program was started by itself
 PASSED_ON = {
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
-    *(signal.SIGUSR1, signal.SIGUSR2),
+    *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM),
 }
-HEARD = {*PASSED_ON, signal.SIGCHLD, signal.SIGALRM}
+HEARD = {*PASSED_ON, signal.SIGCHLD}
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 ENDED_BY_RAY = (1, -signal.SIGABRT)
 PR_SET_PDEATHSIG = 1  # of Linux: the signal that a process gets when its parent ends
 ECHO_SECONDS = 1.0
@@ -36,6 +37,7 @@ class Attempt(NamedTuple):
     starts: int  # how often it was started by itself
     is_own: bool  # Ray was started by the command
     until: float  # when the attempt has failed, by the system's monotonic clock
+    is_ending: bool = False  # the user has stopped the command
 
 
 def go_on_in_child(on_loss: Callable[[Attempt], None]) -> None:
@@ -52,9 +54,11 @@ def go_on_in_child(on_loss: Callable[[Attempt], None]) -> None:
         signal.signal(number, signal.SIG_DFL)  # ignored, it would never be heard
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
     notes, parent = os.memfd_create("notes"), os.getpid()
+    alarm = signal.getitimer(signal.ITIMER_REAL)  # of whoever started the command
     child = os.fork()
     if child == 0:
         _end_with(parent)
+        signal.setitimer(signal.ITIMER_REAL, *alarm)
         os.set_inheritable(notes, True)  # the command may replace itself in this process
         os.environ[PLACE] = f"{parent} {notes}"
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -128,18 +132,26 @@ def _wait(child: int, notes: int) -> tuple[int, Attempt | None]:
     A timer wakes this one: sigtimedwait returns rubbish if the process is stopped meanwhile.
     """
     signal.setitimer(signal.ITIMER_REAL, LOOK_SECONDS, LOOK_SECONDS)
+    is_ending = False
     while True:
         info = signal.sigwaitinfo(HEARD)
-        if info.si_signo in (signal.SIGCHLD, signal.SIGALRM):
-            ended, status = os.waitpid(child, os.WNOHANG)
-            attempt = _noted(notes)  # after its end the child's last note stands
-            if ended:
-                _stop_timer()
-                return os.waitstatus_to_exitcode(status), attempt
-            if attempt is not None and _has_failed(attempt):
-                os.kill(child, signal.SIGKILL)
-        elif info.si_code <= 0:  # sent by a process; what a terminal sends reaches the child too
+        is_ending = is_ending or _is_stop(info.si_signo)
+        # by a process, not by the timer; what a terminal sends reaches the child too
+        if info.si_signo in PASSED_ON and info.si_code <= 0:
             os.kill(child, info.si_signo)
+        ended, status = os.waitpid(child, os.WNOHANG)
+        attempt = _noted(notes)  # after its end the child's last note stands
+        if ended:
+            _stop_timer()
+            stopped = attempt and attempt._replace(is_ending=is_ending)
+            return os.waitstatus_to_exitcode(status), stopped
+        if attempt is not None and _has_failed(attempt):
+            os.kill(child, signal.SIGKILL)
+
+
+def _is_stop(number: int) -> bool:
+    """Say whether a signal asks the command to stop; nohup and the like let it ignore some."""
+    return number in STOPPING and signal.getsignal(number) != signal.SIG_IGN
 
 
 def _stop_timer() -> None:

@@ -82,6 +82,54 @@ def test_a_command_that_ray_lets_wait_is_killed(own):
     assert "Ray has died or hung while the command was connecting to it" in done.stderr
 
 
+HUNG = """
+import ctypes
+if starts:
+    print("started again", flush=True)
+    sys.exit()
+signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+mutex, lock = ctypes.create_string_buffer(64), ctypes.PyDLL(None).pthread_mutex_lock
+with parent.connecting(is_own=True, seconds=2):
+    lock(mutex)
+    print(os.getpid(), flush=True)
+    lock(mutex)  # with all threads of Python, and no signal ends it
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_stopped_while_ray_lets_it_wait_is_not_started_again(number, begin):
+    process, _ = begin(HUNG)
+    process.send_signal(number)
+    assert process.wait(patient(20)) == 130
+    assert process.stdout.read() == ""
+
+
+def test_a_command_that_ray_ends_because_all_were_stopped_is_not_started_again(begin):
+    """A job scheduler stops Ray's processes too."""
+    program = """
+signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
+with parent.connecting(is_own=True, seconds=60):
+    if not starts:
+        print(os.getpid(), flush=True)
+        time.sleep(60)
+"""
+    process, _ = begin(program)
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait(patient(20)) == 130
+
+
+def test_a_stop_that_the_command_ignores_is_none():
+    """In the background of a shell: Ctrl-C is for others."""
+    program = f"""
+if not starts:
+    os.kill(os.getppid(), signal.SIGINT)
+{DIES_CONNECTING.format(seconds=60, own=True, times=1, end="time.sleep(0.5); os._exit(1)")}"""
+    ignoring = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    command = [sys.executable, "-c", f"{ignoring}\n{BEGIN}{program}"]
+    done = subprocess.run(command, capture_output=True, timeout=patient(60), check=False)
+    assert (done.returncode, done.stdout) == (0, b"connected, start 1 []\n")
+
+
 def test_a_command_that_works_longer_than_connecting_may_take_is_left_alone():
     work = "with parent.connecting(True, 0.1): pass\ntime.sleep(2.5)\nsys.exit(7)"
     assert run(work).returncode == 7
@@ -142,6 +190,14 @@ def test_it_ends_also_if_it_was_started_with_ends_of_children_ignored():
     assert subprocess.run(command, timeout=patient(60), check=False).returncode == 7
 
 
+def test_an_alarm_that_was_set_before_ends_it():
+    """As perl -e 'alarm 60; exec @ARGV' does, which is a `timeout` where there is none."""
+    alarm = "import signal; signal.alarm(1)"
+    command = [sys.executable, "-c", f"{alarm}\n{BEGIN}time.sleep(60)"]
+    done = subprocess.run(command, timeout=patient(20), check=False)
+    assert done.returncode == -signal.SIGALRM
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
 def test_it_ends_by_the_signal_that_ended_the_command(number):
     assert run(f"os.kill(os.getpid(), {number:d})").returncode == -number
@@ -155,7 +211,7 @@ def stop(number, frame):
         return
     stops += 1
     print(number, flush=True)
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM):
     signal.signal(number, stop)
 print(os.getpid(), flush=True)
 while not stops:
@@ -165,7 +221,7 @@ sys.exit(10 + stops)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM])
 @pytest.mark.parametrize("to", ["parent", "child", "group"])
 def test_a_signal_reaches_the_command_once(to, number, begin):
     process, child = begin(WAITS)
