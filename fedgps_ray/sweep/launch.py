@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -205,6 +206,13 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
+def _heard() -> list[signal.Signals]:
+    """Return the requests to stop that are for this thread; some are ignored, as by nohup."""
+    if threading.current_thread() is not threading.main_thread():
+        return []
+    return [number for number in STOPPING if signal.getsignal(number) != signal.SIG_IGN]
+
+
 @contextlib.contextmanager
 def _watched(tracker: Tracker) -> Iterator[None]:
     """Let Tune's callbacks reach the tracker, and Ctrl-C and SIGTERM stop Tune, once gently."""
@@ -218,8 +226,9 @@ def _watched(tracker: Tracker) -> Iterator[None]:
         session.expect_deaths()
         os.kill(os.getpid(), signal.SIGUSR1)
 
-    before = {number: signal.signal(number, stop) for number in STOPPING}
-    before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, _interrupt)  # until Tune has its own
+    before = {number: signal.signal(number, stop) for number in _heard()}
+    if before:
+        before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, _interrupt)  # until Tune has its own
     CURRENT.append(tracker)
     try:
         yield

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -31,6 +32,29 @@ def test_a_stop_before_tune_listens_is_an_interrupt(number, tracker):
         os.kill(os.getpid(), number)
     assert tracker.is_stopping
     assert [signal.getsignal(n) for n in (*launch.STOPPING, signal.SIGUSR1)] == before
+
+
+def test_a_request_that_is_ignored_stays_ignored(tracker):
+    """In the background of a shell or under nohup: Ctrl-C is for others."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with launch._watched(tracker):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not tracker.is_stopping
+
+
+def test_a_sweep_may_run_in_any_thread(tracker):
+    """Only the main thread may say what signals do."""
+
+    def watched():
+        with launch._watched(tracker):
+            return launch.CURRENT[-1]
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(watched).result() is tracker
 
 
 def test_what_ray_loses_under_tune_is_a_loss_of_its_trials(tracker, monkeypatch):
