@@ -29,7 +29,7 @@ class Pulse(tune.Callback):
         self.limit = max(hang_seconds, POLICY.trial_silence_seconds)
         self.folder, self.home = folder, identity(folder)
         self.heard: dict[str, float] = {}
-        self.last = time.monotonic()
+        self.last = self.looked = time.monotonic()
 
     def on_trial_start(
         self, iteration: int, trials: list[Trial], trial: Trial, **_: object
@@ -47,6 +47,7 @@ class Pulse(tune.Callback):
         """Kill the process of each trial that is silent: Tune starts it again."""
         if identity(self.folder) != self.home:
             raise RuntimeError(f"{self.folder} was moved or deleted")
+        self._look(time.monotonic())
         slowness = POLICY.pace().slowness
         for trial in self.silent(trials, time.monotonic(), slowness):
             self._hear(trial)
@@ -54,6 +55,15 @@ class Pulse(tune.Callback):
                 CURRENT[-1].tell(f"{trial} does not answer; its process is replaced")
                 ray.kill(actor)
         self._give_up(trials, time.monotonic(), slowness)
+
+    def _look(self, now: float) -> None:
+        """Note that this process looks; if it was stopped itself, as by Ctrl-Z, nobody was silent.
+
+        What the trials have told meanwhile is heard one by one.
+        """
+        if now - self.looked > self.limit / 2:
+            self.heard, self.last = dict.fromkeys(self.heard, now), now
+        self.looked = now
 
     def silent(self, trials: Sequence[Trial], now: float, slowness: float) -> list[Trial]:
         """Return the running trials that have told nothing for too long."""

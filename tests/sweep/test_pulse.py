@@ -27,6 +27,15 @@ def test_running_trials_that_are_silent(now, slowness, silent, pulse):
     assert [one.trial_id for one in pulse.silent(trials, now, slowness)] == silent
 
 
+@pytest.mark.parametrize(("steps", "silent"), [(range(0, 91, 5), ["a", "b"]), ([0, 90], [])])
+def test_while_the_driver_is_stopped_no_trial_is_silent(steps, silent, pulse):
+    """As by Ctrl-Z: what the trials have told meanwhile is heard one by one."""
+    pulse.heard, pulse.last, pulse.looked = {"a": 0.0, "b": 0.0}, 0.0, 0.0
+    for now in steps:
+        pulse._look(now)
+    assert [one.trial_id for one in pulse.silent([trial("a"), trial("b")], 90, 1)] == silent
+
+
 def test_limit_is_never_so_short_that_a_trial_cannot_answer(tmp_path):
     assert Pulse(1.0, tmp_path).limit == POLICY.trial_silence_seconds
 
