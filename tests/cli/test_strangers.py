@@ -3,8 +3,10 @@
 import io
 import json
 import os
+import shutil
 import socket
 import sys
+from pathlib import Path
 
 import pytest
 from rich.live import Live
@@ -40,6 +42,7 @@ SPEC = trial_spec(
     clients=2,
     rounds=3,
 )
+RESULTS = Path(__file__).parents[1] / "results"
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m"
 
 
@@ -376,6 +379,26 @@ def test_a_trial_that_a_search_stopped_is_replayed_as_far_as_it_came(interrupted
     store.note(status=schema.STOPPED)
     code, said, _ = fedgps("verify", interrupted, "--full")
     assert (code, "all 1 of 1 rounds trained again" in " ".join(said.split())) == (0, True), said
+
+
+def test_a_replay_of_older_trials_compares_what_they_have(tmp_path, fedgps):
+    for layout in ("layout1", "layout2"):
+        shutil.copytree(RESULTS / layout / "trials", tmp_path / "trials", dirs_exist_ok=True)
+    _, out, _ = fedgps("verify", tmp_path, "--full", "--json")
+    told = {each["trial_id"]: each["problem"] for each in json.loads(out)}
+    assert len(told) == 6
+    assert sum("by an older version" in (problem or "") for problem in told.values()) == 3
+    assert told["b447c331bab7"] is None
+    assert "metrics" not in (told["bb531512e66b"] or "")
+
+
+def test_an_excerpt_of_a_trial_is_not_called_damaged(finished, fedgps):
+    path = trial_json(finished)
+    path.with_name("clients.parquet").unlink()
+    info = json.loads(path.read_text())
+    files.write_json(path, {**info, "files": hashes(path.parent)})
+    code, said, _ = fedgps("verify", finished)
+    assert (code, "it has no clients.parquet, so it cannot" in " ".join(said.split())) == (1, True)
 
 
 @pytest.mark.parametrize(
