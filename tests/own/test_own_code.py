@@ -318,6 +318,16 @@ WRONG = {
     "set": ("times: int", "times: set", ["cannot hold a set"]),
     "import": ("class State", "import no_such_module\nclass State", ["no_such_module", "line"]),
     "lacks": ("def merge", "def merged", ["is not a method: it lacks merge"]),
+    "loss": ("done.loss)", "None)", ["the loss of work must be a number, got NoneType"]),
+    "tensor": ("done.loss)", "message.weights.mean())", ["must be a number, got Tensor"]),
+    "metrics": ("done.loss)", "done.loss, [1])", ["metrics of work must be a dict"]),
+    "metric": ("done.loss)", "done.loss, {'x': 'a'})", ["metrics of work: x must be a number"]),
+    "empty": ("done.loss)", "done.loss, {'x': None})", ["x must be a number, got NoneType"]),
+    "measure": (
+        "    def merge",
+        "    def measure(self, state, turn, ask):\n        return None\n\n    def merge",
+        ["measure must be a dict of numbers by name, got NoneType"],
+    ),
     "messages": ("for _ in turn.clients]", "for _ in turn.clients[1:]]", ["1 messages for"]),
 }
 
