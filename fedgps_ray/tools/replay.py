@@ -119,16 +119,18 @@ class Record(NamedTuple):
         for key, value in self.info["summary"].items():
             if key not in sums or value != sums[key]:
                 return f"summary.{key} is {value}, by its rows it is {sums.get(key)}"
-        if status != (end := self._end(sums["rounds_done"])):
-            return f"its status is {status}, by its rows it is {end}"
+        ends = self._ends(sums["rounds_done"])
+        if status not in ends:
+            return f"its status is {status}, by its rows it is {ends[0]}"
         return None
 
-    def _end(self, done: int) -> str:
-        """Return how a trial has ended by its rows."""
+    def _ends(self, done: int) -> tuple[str, ...]:
+        """Return how a trial may have ended by its rows; a search stops some in the last round."""
         last = self.rounds[-1]
         if last["weights_sha256"] is None or not math.isfinite(last["loss"] or 0.0):
-            return schema.DIVERGED
-        return schema.FINISHED if done == self.info["spec"]["rounds"] else schema.STOPPED
+            return (schema.DIVERGED,)
+        is_whole = done == self.info["spec"]["rounds"]
+        return (schema.FINISHED, schema.STOPPED) if is_whole else (schema.STOPPED,)
 
     def _other_settings(self) -> str | None:
         settings = columns(self.folder, self.info)

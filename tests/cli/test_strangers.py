@@ -1,6 +1,7 @@
 """A folder from somebody else: it says what to compute, and nothing about where."""
 
 import io
+import itertools
 import json
 import os
 import shutil
@@ -64,10 +65,14 @@ def fedgps(monkeypatch, capsys):
 @pytest.fixture
 def interrupted(tmp_path):
     """Return a results folder with a trial that stopped after its first round."""
-    events = run_trial(SPEC, ExecutionSpec(out=tmp_path, actors=0, checkpoint_seconds=0))
-    next(events), next(events)
+    return stopped_after(1, tmp_path)
+
+
+def stopped_after(rounds, folder):
+    events = run_trial(SPEC, ExecutionSpec(out=folder, actors=0, checkpoint_seconds=0))
+    list(itertools.islice(events, 1 + rounds))
     events.close()
-    return tmp_path
+    return folder
 
 
 def trial_json(folder):
@@ -373,12 +378,15 @@ def test_a_replay_proves_what_a_seal_cannot(finished, fedgps):
     assert "the first 1 of 3 rounds" in " ".join(said.split())
 
 
-def test_a_trial_that_a_search_stopped_is_replayed_as_far_as_it_came(interrupted, fedgps):
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_trial_that_a_search_stopped_is_replayed_as_far_as_it_came(rounds, tmp_path, fedgps):
+    interrupted = stopped_after(rounds, tmp_path)
     store = TrialStore(interrupted, SPEC)
     store.open(ExecutionSpec(out=interrupted, actors=0))
     store.note(status=schema.STOPPED)
     code, said, _ = fedgps("verify", interrupted, "--full")
-    assert (code, "all 1 of 1 rounds trained again" in " ".join(said.split())) == (0, True), said
+    told = f"all {rounds} of {rounds} rounds trained again"
+    assert (code, told in " ".join(said.split())) == (0, True), said
 
 
 def test_a_replay_of_older_trials_compares_what_they_have(tmp_path, fedgps):
