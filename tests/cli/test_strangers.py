@@ -9,6 +9,7 @@ import socket
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from rich.live import Live
 from rich.status import Status
@@ -23,7 +24,7 @@ from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import load
 from fedgps_ray.experiment.tables import parse_setting
 from fedgps_ray.identity import trial_id
-from fedgps_ray.results import files, schema
+from fedgps_ray.results import files, read, schema
 from fedgps_ray.results.named import known_files
 from fedgps_ray.results.read import hashes, read_rows
 from fedgps_ray.results.store import TrialStore
@@ -355,6 +356,18 @@ def test_a_flipped_bit_is_told_and_the_trial_is_run_again(finished, fedgps, name
     code, said, _ = fedgps("status", finished, "--verify")
     assert code == 0
     assert "1 ended trials are as they were when they ended" in said
+
+
+def test_a_changed_table_is_found_however_large_it_is(finished, fedgps, monkeypatch):
+    monkeypatch.setattr(read, "QUICK_BYTES", 1000)
+    path = trial_json(finished).with_name("rounds.parquet")
+    rows = read_rows(path, schema.ROUNDS)
+    place = rows.column_names.index("accuracy")
+    pq.write_table(rows.set_column(place, "accuracy", [[0.999] * len(rows)]), path)
+    code, _, said = fedgps("report", finished)
+    assert (code, "rounds.parquet is damaged" in said) == (2, True), said
+    code, _, said = fedgps("resume", finished)
+    assert (code, "was damaged and is moved to" in said) == (0, True), said
 
 
 @pytest.mark.parametrize("state", ["finished", "interrupted"])
