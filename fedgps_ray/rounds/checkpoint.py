@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import safetensors
 import torch
@@ -151,20 +151,21 @@ def load(
     own: Collection[str] = (),
     fits: Fits = lambda *_: True,
     device: torch.device = CPU,
-    fresh: object = None,
+    has_model: Callable[[Any], bool] = lambda _: True,
 ) -> tuple[Snapshot | None, list[str]]:
     """Return the newest complete checkpoint on a device, and what was wrong with newer ones.
 
     own: packages of the trial's method beside this one, whose types may be named.
     fits: says whether the rows on disk are those of a checkpoint.
-    fresh: the state before the first round, whose models have the shape that all have.
+    has_model: says whether a state's models have the shape that they have to have.
     """
     files.refuse_link(folder)
     problems: list[str] = []
     for path in sorted(folder.glob("round-*.json"), reverse=True):
         try:
             snapshot = _read(path, store, own, fits, device)
-            _check_models(snapshot.state, fresh)
+            if not has_model(snapshot.state):
+                raise ValueError("it holds another model")
             return snapshot, problems
         except UNREADABLE as problem:
             problems.append(f"checkpoint {path.name} is damaged ({printable(str(problem))})")
@@ -172,14 +173,13 @@ def load(
     return None, problems
 
 
-def _check_models(state: object, fresh: object) -> None:
-    """Refuse models of another shape; what else a state holds may change as its method likes."""
+def has_same_models(state: object, fresh: object) -> bool:
+    """Say whether models have the same shape; what else states hold may differ."""
     if isinstance(fresh, Params):
-        if not isinstance(state, Params) or _shapes(state) != _shapes(fresh):
-            raise ValueError("it holds another model")
-    elif isinstance(fresh, tuple) and type(state) is type(fresh):
-        for own, first in zip(state, fresh, strict=False):
-            _check_models(own, first)
+        return isinstance(state, Params) and _shapes(state) == _shapes(fresh)
+    if isinstance(fresh, tuple) and type(state) is type(fresh):
+        return all(map(has_same_models, state, fresh))
+    return True
 
 
 def _shapes(params: Params) -> list[object]:

@@ -3,6 +3,7 @@
 import functools
 import traceback
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any, cast
 
 from torch import OutOfMemoryError, Tensor
@@ -62,8 +63,29 @@ class _Guarded:
             )
         if member == "merge":
             self._check_merged(arguments, result)
-        if member == "work" and not hasattr(result, "upload"):
+        if member == "measure":
+            self._check_figures("measure", result, Real | None)
+        if member == "work":
+            self._check_work(result)
+
+    def _check_work(self, result: Any) -> None:
+        if not hasattr(result, "upload"):
             raise UserError(f"{self._name}: work must return a Work, got {type(result).__name__}")
+        if not isinstance(result.loss, Real):
+            raise UserError(
+                f"{self._name}: the loss of work must be a number, got {type(result.loss).__name__}"
+            )
+        self._check_figures("metrics of work", result.metrics, Real)
+
+    def _check_figures(self, what: str, figures: object, number: Any) -> None:
+        """Refuse figures that have no room in the rows."""
+        if not isinstance(figures, dict) or not all(isinstance(name, str) for name in figures):
+            kind = type(figures).__name__
+            raise UserError(f"{self._name}: {what} must be a dict of numbers by name, got {kind}")
+        for name, value in figures.items():
+            if not isinstance(value, number):
+                kind = type(value).__name__
+                raise UserError(f"{self._name}: {what}: {name} must be a number, got {kind}")
 
     def _check_merged(self, arguments: Arguments, merged: object) -> None:
         before, after = (self.global_params(state) for state in (arguments[0], merged))

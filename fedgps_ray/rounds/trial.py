@@ -12,7 +12,8 @@ from safetensors.torch import save_file
 from fedgps_ray.data.partition import index_sha256
 from fedgps_ray.errors import CannotWrite, Lost, Stopped, UserError
 from fedgps_ray.events import Event, Row, Started
-from fedgps_ray.methods.base import Method
+from fedgps_ray.methods.base import Method, State
+from fedgps_ray.references import found_of
 from fedgps_ray.results import code, files
 from fedgps_ray.results.schema import ENDED
 from fedgps_ray.results.store import TrialStore
@@ -158,7 +159,7 @@ class _Trial:
             _packages(self.store.spec.method),
             self._has_rows,
             self.ready.device,
-            first.state,
+            lambda state: self._has_model(state, first.state),
         )
         if snapshot is not None and type(snapshot.state) is type(first.state):
             return snapshot, problems
@@ -168,6 +169,16 @@ class _Trial:
             problems.append("starting from the first round")
         self.store.resume_rows(0)
         return first, problems
+
+    def _has_model(self, state: State, fresh: State) -> bool:
+        """Say whether a state's models have kept their shape.
+
+        Of a method from outside, only the size of the global model has to stay.
+        """
+        if found_of(type(self.store.spec.method)) is None:
+            return checkpoint.has_same_models(state, fresh)
+        own, first = (self.method.global_params(each) for each in (state, fresh))
+        return [tensor.shape for tensor in own] == [tensor.shape for tensor in first]
 
     def _has_rows(self, rounds_done: int, rows: checkpoint.Rows | None) -> bool:
         """Say whether the rows of a checkpoint are on disk, and load them."""

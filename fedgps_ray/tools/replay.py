@@ -11,7 +11,15 @@ import pyarrow as pa
 from fedgps_ray.errors import UserError
 from fedgps_ray.identity import Settings, Table, canonical
 from fedgps_ray.results import schema
-from fedgps_ray.results.read import UNREADABLE, check, claim_of, columns, read_rows, read_trial
+from fedgps_ray.results.read import (
+    UNREADABLE,
+    check,
+    claim_of,
+    columns,
+    hashes,
+    read_rows,
+    read_trial,
+)
 from fedgps_ray.results.store import CLIENT_READERS, ROUND_READERS, Reader, figures, spec_of
 from fedgps_ray.results.summary import summary
 from fedgps_ray.rounds.trial import run_trial
@@ -82,6 +90,8 @@ def _rows(folder: Path, name: str, info: Table) -> list[Table]:
     """Return the rows of one of a trial's tables."""
     try:
         rows: list[Table] = read_rows(folder / name, TABLES[name], claim_of(name, info)).to_pylist()
+    except FileNotFoundError:
+        raise pa.ArrowInvalid(f"it has no {name}, so it cannot be compared") from None
     except UNREADABLE as damage:
         raise pa.ArrowInvalid(f"{name} is damaged ({damage})") from None
     return rows
@@ -109,16 +119,18 @@ class Record(NamedTuple):
         for key, value in self.info["summary"].items():
             if key not in sums or value != sums[key]:
                 return f"summary.{key} is {value}, by its rows it is {sums.get(key)}"
-        if status != (end := self._end(sums["rounds_done"])):
-            return f"its status is {status}, by its rows it is {end}"
+        ends = self._ends(sums["rounds_done"])
+        if status not in ends:
+            return f"its status is {status}, by its rows it is {ends[0]}"
         return None
 
-    def _end(self, done: int) -> str:
-        """Return how a trial has ended by its rows."""
+    def _ends(self, done: int) -> tuple[str, ...]:
+        """Return how a trial may have ended by its rows; a search stops some in the last round."""
         last = self.rounds[-1]
         if last["weights_sha256"] is None or not math.isfinite(last["loss"] or 0.0):
-            return schema.DIVERGED
-        return schema.FINISHED if done == self.info["spec"]["rounds"] else schema.STOPPED
+            return (schema.DIVERGED,)
+        is_whole = done == self.info["spec"]["rounds"]
+        return (schema.FINISHED, schema.STOPPED) if is_whole else (schema.STOPPED,)
 
     def _other_settings(self) -> str | None:
         settings = columns(self.folder, self.info)
@@ -142,7 +154,10 @@ def _cheap(rows: list[Table]) -> int:
 
 def _difference(record: Record, number: int, execution: ExecutionSpec) -> str | None:
     """Return the first difference between what is on record and what is computed now."""
-    events = run_trial(spec_of(record.folder, record.info), execution)
+    try:
+        events = run_trial(spec_of(record.folder, record.info), execution)
+    except UserError as problem:
+        return str(problem)
     rows = iter(record.rounds[:number])
     is_part = number < len(record.rounds) or record.info["status"] == schema.STOPPED
     try:
@@ -161,11 +176,14 @@ def _difference(record: Record, number: int, execution: ExecutionSpec) -> str | 
 
 
 def _other(row: Table, now: Table, readers: Mapping[str, Reader]) -> str | None:
-    """Say in which figure two rows differ; a column that an older version lacked is left out."""
+    """Say in which figure two rows differ; one that an older version lacked is left out."""
     before, after = figures(row, readers), figures(now, readers)
     for key in (*ALWAYS, *before):
-        if canonical({key: before.get(key)}) != canonical({key: after.get(key)}):
-            return f"{key} is {before.get(key)} on record and {after.get(key)} now"
+        old, new = before.get(key), after.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            new = {name: value for name, value in new.items() if name in old}
+        if canonical({key: old}) != canonical({key: new}):
+            return f"{key} is {old} on record and {new} now"
     return None
 
 
@@ -182,7 +200,7 @@ def _other_files(record: Record, fresh: Path) -> str | None:
         if told := _other_rows(record.rows[name], rows[name], readers):
             return _explained(f"{name}: {told}", record.info)
     model = "model.safetensors"
-    if record.info["files"].get(model) != now["files"].get(model):
+    if hashes(record.folder).get(model) != now["files"].get(model):
         return _explained(f"{model} is another one now", record.info)
     return None
 

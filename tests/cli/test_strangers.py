@@ -1,11 +1,15 @@
 """A folder from somebody else: it says what to compute, and nothing about where."""
 
 import io
+import itertools
 import json
 import os
+import shutil
 import socket
 import sys
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from rich.live import Live
 from rich.status import Status
@@ -20,7 +24,7 @@ from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import load
 from fedgps_ray.experiment.tables import parse_setting
 from fedgps_ray.identity import trial_id
-from fedgps_ray.results import files, schema
+from fedgps_ray.results import files, read, schema
 from fedgps_ray.results.named import known_files
 from fedgps_ray.results.read import hashes, read_rows
 from fedgps_ray.results.store import TrialStore
@@ -40,6 +44,7 @@ SPEC = trial_spec(
     clients=2,
     rounds=3,
 )
+RESULTS = Path(__file__).parents[1] / "results"
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m"
 
 
@@ -61,10 +66,14 @@ def fedgps(monkeypatch, capsys):
 @pytest.fixture
 def interrupted(tmp_path):
     """Return a results folder with a trial that stopped after its first round."""
-    events = run_trial(SPEC, ExecutionSpec(out=tmp_path, actors=0, checkpoint_seconds=0))
-    next(events), next(events)
+    return stopped_after(1, tmp_path)
+
+
+def stopped_after(rounds, folder):
+    events = run_trial(SPEC, ExecutionSpec(out=folder, actors=0, checkpoint_seconds=0))
+    list(itertools.islice(events, 1 + rounds))
     events.close()
-    return tmp_path
+    return folder
 
 
 def trial_json(folder):
@@ -349,6 +358,18 @@ def test_a_flipped_bit_is_told_and_the_trial_is_run_again(finished, fedgps, name
     assert "1 ended trials are as they were when they ended" in said
 
 
+def test_a_changed_table_is_found_however_large_it_is(finished, fedgps, monkeypatch):
+    monkeypatch.setattr(read, "QUICK_BYTES", 1000)
+    path = trial_json(finished).with_name("rounds.parquet")
+    rows = read_rows(path, schema.ROUNDS)
+    place = rows.column_names.index("accuracy")
+    pq.write_table(rows.set_column(place, "accuracy", [[0.999] * len(rows)]), path)
+    code, _, said = fedgps("report", finished)
+    assert (code, "rounds.parquet is damaged" in said) == (2, True), said
+    code, _, said = fedgps("resume", finished)
+    assert (code, "was damaged and is moved to" in said) == (0, True), said
+
+
 @pytest.mark.parametrize("state", ["finished", "interrupted"])
 def test_an_edited_trial_json_is_put_aside_and_its_trial_run_again(state, request, fedgps):
     folder = request.getfixturevalue(state)
@@ -370,12 +391,35 @@ def test_a_replay_proves_what_a_seal_cannot(finished, fedgps):
     assert "the first 1 of 3 rounds" in " ".join(said.split())
 
 
-def test_a_trial_that_a_search_stopped_is_replayed_as_far_as_it_came(interrupted, fedgps):
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_trial_that_a_search_stopped_is_replayed_as_far_as_it_came(rounds, tmp_path, fedgps):
+    interrupted = stopped_after(rounds, tmp_path)
     store = TrialStore(interrupted, SPEC)
     store.open(ExecutionSpec(out=interrupted, actors=0))
     store.note(status=schema.STOPPED)
     code, said, _ = fedgps("verify", interrupted, "--full")
-    assert (code, "all 1 of 1 rounds trained again" in " ".join(said.split())) == (0, True), said
+    told = f"all {rounds} of {rounds} rounds trained again"
+    assert (code, told in " ".join(said.split())) == (0, True), said
+
+
+def test_a_replay_of_older_trials_compares_what_they_have(tmp_path, fedgps):
+    for layout in ("layout1", "layout2"):
+        shutil.copytree(RESULTS / layout / "trials", tmp_path / "trials", dirs_exist_ok=True)
+    _, out, _ = fedgps("verify", tmp_path, "--full", "--json")
+    told = {each["trial_id"]: each["problem"] for each in json.loads(out)}
+    assert len(told) == 6
+    assert sum("by an older version" in (problem or "") for problem in told.values()) == 3
+    assert told["b447c331bab7"] is None
+    assert "metrics" not in (told["bb531512e66b"] or "")
+
+
+def test_an_excerpt_of_a_trial_is_not_called_damaged(finished, fedgps):
+    path = trial_json(finished)
+    path.with_name("clients.parquet").unlink()
+    info = json.loads(path.read_text())
+    files.write_json(path, {**info, "files": hashes(path.parent)})
+    code, said, _ = fedgps("verify", finished)
+    assert (code, "it has no clients.parquet, so it cannot" in " ".join(said.split())) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,20 @@
 """Methods, models and data sets of a user's own, from the command line."""
 
+import itertools
 import json
 import shutil
 
 import pytest
 
 from fedgps_ray.errors import UserError
+from fedgps_ray.events import Started
 from fedgps_ray.experiment import resolve
 from fedgps_ray.identity import trial_id
 from fedgps_ray.references import digest, give_own, read, registry
 from fedgps_ray.results import files
 from fedgps_ray.results.code import admit
+from fedgps_ray.rounds.trial import run_trial
+from fedgps_ray.spec import ExecutionSpec
 from tests.own.conftest import METHOD, QUICK
 
 RUN = ["run", "--method", "mine.py:Mine", *QUICK]
@@ -120,6 +124,27 @@ def test_a_replay_imports_only_the_same_file_or_trusted_code(here, fedgps_ray, m
     assert not registry._IMPORTED
     code, out, _ = fedgps_ray("verify", "runs/default", "--trust-code")
     assert (code, "1 of 1 trials hold" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "later"),
+    [
+        ("Params | None", "None"),
+        ("Params", "Params(delta[:3], buffers)"),
+        ("Params", "Params(delta.double(), buffers)"),
+    ],
+)
+def test_a_state_may_change_as_its_method_likes(here, kind, later):
+    text = METHOD.replace("seen: int", f"pull: {kind}").replace("(params, 0)", "(params, params)")
+    (here / "mine.py").write_text(text.replace("state.seen + 1", later))
+    data = {"name": "synthetic", "train_size": 80, "test_size": 20}
+    settings = {"dataset": data, "model": "mlp", "clients": 4, "rounds": 3}
+    spec, _ = resolve({"method": "mine.py:Mine", **settings}, here)
+    execution = ExecutionSpec(out=here, actors=0, checkpoint_seconds=0)
+    events = run_trial(spec, execution)
+    list(itertools.islice(events, 3))
+    events.close()
+    assert next(run_trial(spec, execution)) == Started(2, [])
 
 
 @pytest.mark.parametrize("sha256", ["/usr/lib", "../../..", "A" * 64, "a" * 63])
@@ -293,6 +318,16 @@ WRONG = {
     "set": ("times: int", "times: set", ["cannot hold a set"]),
     "import": ("class State", "import no_such_module\nclass State", ["no_such_module", "line"]),
     "lacks": ("def merge", "def merged", ["is not a method: it lacks merge"]),
+    "loss": ("done.loss)", "None)", ["the loss of work must be a number, got NoneType"]),
+    "tensor": ("done.loss)", "message.weights.mean())", ["must be a number, got Tensor"]),
+    "metrics": ("done.loss)", "done.loss, [1])", ["metrics of work must be a dict"]),
+    "metric": ("done.loss)", "done.loss, {'x': 'a'})", ["metrics of work: x must be a number"]),
+    "empty": ("done.loss)", "done.loss, {'x': None})", ["x must be a number, got NoneType"]),
+    "measure": (
+        "    def merge",
+        "    def measure(self, state, turn, ask):\n        return None\n\n    def merge",
+        ["measure must be a dict of numbers by name, got NoneType"],
+    ),
     "messages": ("for _ in turn.clients]", "for _ in turn.clients[1:]]", ["1 messages for"]),
 }
 
