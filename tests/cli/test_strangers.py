@@ -383,6 +383,16 @@ def test_an_edited_trial_json_is_put_aside_and_its_trial_run_again(state, reques
     assert "edited" not in json.loads(path.read_text())
 
 
+def test_damage_below_a_parent_folder_is_told(finished, fedgps, tmp_path_factory):
+    parent = tmp_path_factory.mktemp("parent")
+    shutil.copytree(finished, parent / "mine")
+    assert fedgps("status", parent, "--verify")[0] == 0
+    trial_json(parent / "mine").with_name("model.safetensors").unlink()
+    code, said, _ = fedgps("status", parent, "--verify")
+    assert (code, "1 damaged" in said, f"{SPEC.trial_id} is damaged" in said) == (1, True, True)
+    assert fedgps("status", parent, "--verify", "--json")[0] == 1
+
+
 def test_a_replay_proves_what_a_seal_cannot(finished, fedgps):
     code, said, _ = fedgps("verify", finished)
     assert code == 0

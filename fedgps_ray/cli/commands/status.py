@@ -1,6 +1,7 @@
 """status: how the trials of a folder are doing."""
 
 import json
+from collections.abc import Mapping
 
 import typer
 from rich.markup import escape
@@ -19,15 +20,15 @@ from fedgps_ray.units import percent
 def status(options: Status) -> None:
     """Show what is finished, running, failed and missing."""
     if not has_results(options.folder):
-        _show_parent(options)
-        return
-    with err.status("reading results"):
-        report = standing(options.folder, options.timing, options.verify)
-    if options.as_json:
-        print(json.dumps(report))
+        reports = _show_parent(options)
     else:
-        _show(report)
-    if options.verify and report["damaged"]:
+        with err.status("reading results"):
+            reports = [standing(options.folder, options.timing, options.verify)]
+        if options.as_json:
+            print(json.dumps(reports[0]))
+        else:
+            _show(reports[0])
+    if options.verify and any(report["damaged"] for report in reports):
         raise typer.Exit(1)
 
 
@@ -39,9 +40,7 @@ def _show(report: Settings) -> None:
     show_accuracies(out, [from_json(row) for row in report["leaderboard"]])
     for trial_id, reason in report["failures"].items():
         out.print(escape(f"{trial_id} failed: {reason.partition(chr(10))[0]}"), soft_wrap=True)
-    for trial_id, reason in report["problems"].items():
-        text = f"{trial_id} is damaged; the next sweep or resume runs it again: {reason}"
-        out.print(escape(text), soft_wrap=True)
+    _show_problems(report)
     if report["not_sealed"]:
         number = len(report["not_sealed"])
         out.print(f"{number} not sealed: without hashes, changes to its files cannot be noticed")
@@ -53,15 +52,27 @@ def _show(report: Settings) -> None:
         out.print(f"{name.replace('_', ' ')}: {value}")
 
 
-def _show_parent(options: Status) -> None:
-    """Show the results folders below a folder, one per line."""
+def _show_problems(report: Settings) -> None:
+    for trial_id, reason in report["problems"].items():
+        text = f"{trial_id} is damaged; the next sweep or resume runs it again: {reason}"
+        out.print(escape(text), soft_wrap=True)
+
+
+def _show_parent(options: Status) -> list[Settings]:
+    """Show the results folders below a folder, one per line, and the damage; return them."""
     paths = list(below(options.folder))
-    reports = {str(path): standing(path, options.timing, options.verify) for path in paths}
+    with err.status("reading results"):
+        reports = {str(path): standing(path, options.timing, options.verify) for path in paths}
     if not reports:
         raise no_results(options.folder)
     if options.as_json:
         print(json.dumps(reports))
-        return
+    else:
+        _show_all(reports)
+    return list(reports.values())
+
+
+def _show_all(reports: Mapping[str, Settings]) -> None:
     table = Table("folder", "trials", "status", "best")
     for folder, each in reports.items():
         counts = each["counts"]
@@ -71,3 +82,5 @@ def _show_parent(options: Status) -> None:
         told, best = ", ".join(parts + damaged), percent(max(bests, default=None))
         table.add_row(escape(folder), str(sum(counts.values())), told, best)
     out.print(table)
+    for report in reports.values():
+        _show_problems(report)
