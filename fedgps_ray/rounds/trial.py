@@ -32,6 +32,7 @@ MOST_UNSAVED = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
 
 NO_MEMORY = "can't allocate memory"  # as PyTorch says
 TOO_LARGE = "without overflow"
+MISFITS = (TypeError, AttributeError, LookupError, ValueError, RuntimeError)
 
 
 def run_trial(
@@ -50,12 +51,17 @@ def run_trial(
         except (MemoryError, RuntimeError) as problem:
             if TOO_LARGE in str(problem):
                 raise UserError(f"a setting is too large to be trained with ({problem})") from None
-            if isinstance(problem, RuntimeError) and NO_MEMORY not in str(problem):
+            if not _is_shortage(problem):
                 raise
             reason = (str(problem) or "no memory left").splitlines()[0]
             raise UserError(
                 f"out of memory: use smaller examples or a smaller model ({reason})"
             ) from None
+
+
+def _is_shortage(problem: Exception) -> bool:
+    """Say whether PyTorch or Python had no memory left."""
+    return isinstance(problem, MemoryError | torch.OutOfMemoryError) or NO_MEMORY in str(problem)
 
 
 def _out_of_memory(spec: TrialSpec, problem: Exception) -> str:
@@ -144,12 +150,27 @@ class _Trial:
             self.store.note(diverged=str(stop))
             yield stop.row
         except Exception as problem:  # of whatever kind: the folder has to say how the trial ended
-            if not is_interruption(problem):
-                status = "failed"
-                self.store.note(error=str(problem) or repr(problem))
-            raise
+            if is_interruption(problem):
+                raise
+            status, told = "failed", self._explained(problem, start)
+            self.store.note(error=str(told) or repr(told))
+            if told is problem:
+                raise
+            raise told from None
         finally:
             self._end(status)
+
+    def _explained(self, problem: Exception, start: Snapshot) -> Exception:
+        """Return the error to be told: no work may fit the values of a checkpoint."""
+        is_told = isinstance(problem, UserError) or TOO_LARGE in str(problem)
+        is_misfit = isinstance(problem, MISFITS) and not is_told and not _is_shortage(problem)
+        if not is_misfit or start.rounds_done == 0:
+            return problem
+        return UserError(
+            f"the trial was continued after round {start.rounds_done} and cannot go on"
+            f" ({type(problem).__name__}: {problem}); if its checkpoint was changed, delete"
+            f" {self.store.checkpoints}: it then starts from its first round"
+        )
 
     def _start(self) -> tuple[Snapshot, list[str]]:
         first = Snapshot(0, self.method.init(self.ready.initial(), self.ready.cohort()), {})

@@ -24,6 +24,7 @@ from fedgps_ray.analysis import load
 from fedgps_ray.analysis.report import page
 from fedgps_ray.errors import UserError
 from fedgps_ray.results import files, schema
+from fedgps_ray.results.read import read_trial
 from fedgps_ray.rounds import worker
 from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.spec import ExecutionSpec, trial_spec
@@ -193,16 +194,16 @@ def resume_single(folder, capsys, monkeypatch):
     ends = [
         (path.parent.name, info["status"], info["summary"]["weights_sha256"])
         for path in sorted(folder.glob("trials/*/trial.json"))
-        if not path.parent.name.endswith(".bak") and (info := sound(path)) is not None
+        if not path.parent.name.endswith(".bak") and (info := sound(path.parent)) is not None
     ]
     told = code != 0 or any(word in noted for word in (*TOLD, "starting from the first", "missing"))
     return Answer(ends, told)
 
 
-def sound(path):
+def sound(trial):
     try:
-        return files.read_json(path)
-    except (OSError, ValueError):
+        return read_trial(trial)
+    except UserError:
         return None
 
 

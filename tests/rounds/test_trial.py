@@ -351,6 +351,25 @@ def test_a_truncated_checkpoint_costs_one_round_and_is_told(whole, tmp_path):
     assert read(spec, tmp_path)["weights_sha256"].equals(read(spec, out)["weights_sha256"])
 
 
+@pytest.mark.parametrize("value", [2.5, ["a"]])
+def test_a_checkpoint_that_no_work_fits_is_told_and_can_be_deleted(value, tmp_path):
+    spec = spec_of("scaffold", sampling_rate=1.0)
+    undisturbed = [row["weights_sha256"] for row in rows_of(spec, tmp_path / "whole")]
+    stopped_after(spec, tmp_path, 2, checkpoint_seconds=0)
+    folder = folder_of(spec, tmp_path) / "checkpoint"
+    path = folder / "round-000002.json"
+    manifest = json.loads(path.read_text())
+    kept = {
+        key: value if key.endswith("memory") else skeleton
+        for key, skeleton in manifest["kept"].items()
+    }
+    files.write_json(path, {**manifest, "kept": kept})  # with a seal of its own
+    with pytest.raises(UserError, match=f"after round 2 and cannot go on .Attr.*delete {folder}"):
+        rows_of(spec, tmp_path)
+    shutil.rmtree(folder)
+    assert [row["weights_sha256"] for row in rows_of(spec, tmp_path)] == undisturbed
+
+
 @pytest.mark.parametrize("name", ["rounds.parquet", "clients.parquet"])
 def test_lost_rows_mean_a_new_start_and_are_told(whole, tmp_path, name):
     out, _ = whole
