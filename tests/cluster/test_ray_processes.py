@@ -261,7 +261,7 @@ def test_killed_owner_takes_its_actors_along_and_resume_ends_the_trial(
     run.process.wait()
     until_gone(session)
     info, done = read_trial(run.folder), run.rounds_done()
-    assert info["status"] == "running"
+    assert info["status"] in ("running", "interrupted"), "its server may end by itself in time"
     assert 0 < done < 3, "the third round was held"
     go.touch()
     resumed = start(tmp_path, "resume", str(tmp_path))
