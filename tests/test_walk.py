@@ -10,7 +10,7 @@ import pytest
 import ray
 
 from fedgps_ray import cli
-from fedgps_ray.cluster import crew, session
+from fedgps_ray.cluster import crew, session, stops
 from fedgps_ray.cluster.host import Host
 from fedgps_ray.rounds import loop
 from fedgps_ray.training import local
@@ -82,7 +82,7 @@ def no_processes(monkeypatch):
     monkeypatch.setattr(ray, "get_runtime_context", lambda: here)
     monkeypatch.setattr(ray, "get_gpu_ids", list)
     monkeypatch.setattr(session, "start_early", lambda address: None)
-    monkeypatch.setattr(session, "answer_losses", lambda answer: None)
+    monkeypatch.setattr(session, "answer_with", lambda **answers: None)
     monkeypatch.setattr(session, "connected", nullcontext)
     monkeypatch.setattr(crew, "start", start)
 
@@ -121,7 +121,7 @@ def run(monkeypatch, tmp_path):
         watch(local, "descend", "step")
         watch(loop, "sha256", "hash")
         monkeypatch.setattr(sys, "argv", ["fedgps-ray", *command.split(), "--out", str(tmp_path)])
-        monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+        monkeypatch.setattr(stops.signal, "signal", lambda *_: None)
         with pytest.raises(SystemExit) as end:
             cli.main()
         assert end.value.code == 0

@@ -1,8 +1,6 @@
 """The command line: options to specs, events to the screen, mistakes to messages."""
 
-import os
 import re
-import signal
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -14,7 +12,6 @@ from fedgps_ray import __version__
 from fedgps_ray.cli import declared
 from fedgps_ray.cli.again import LOST
 from fedgps_ray.cli.app import app, err, out, say
-from fedgps_ray.cluster.parent import is_echo
 from fedgps_ray.errors import ClientFailed, Lost, UserError
 from fedgps_ray.units import is_text, printable
 
@@ -26,7 +23,6 @@ RENAMED = {"--anew": "--restart"}  # old names of options, which keep working
 
 def main() -> None:
     """Run the command line; a user's mistake ends with a message and exit code 2."""
-    _hear_requests_to_stop()
     try:
         arguments = _current_names(_checked(sys.argv[1:]))
         app(args=arguments, prog_name="fedgps-ray")
@@ -43,7 +39,7 @@ def main() -> None:
     except ClientFailed as failure:
         _end("failed", failure, 1)
     except KeyboardInterrupt:
-        _leave(130)
+        sys.exit(130)
 
 
 def _show_version(wanted: bool) -> None:
@@ -60,17 +56,6 @@ def program(
     ] = False,
 ) -> None:
     """Take the options that come before a command."""
-
-
-def _hear_requests_to_stop() -> None:
-    signal.signal(signal.SIGTERM, _interrupt)
-    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:  # not ignored, as by nohup
-        signal.signal(signal.SIGINT, _interrupt)
-
-
-def _interrupt(*_: object) -> None:
-    if not is_echo():
-        raise KeyboardInterrupt
 
 
 def _checked(arguments: Sequence[str]) -> Sequence[str]:
@@ -93,14 +78,4 @@ def _current_names(arguments: Sequence[str]) -> list[str]:
 def _end(kind: str, problem: object, code: int) -> None:
     text = f"[bold red]{kind}:[/] {escape(str(problem))}"
     err.print(text, soft_wrap=True, highlight=False)
-    _leave(code)
-
-
-def _leave(code: int) -> None:
-    """End the process without waiting for a Ray that is still starting: it ends with this one."""
-    session = sys.modules.get("fedgps_ray.cluster.session")
-    if session is not None and session.abandon_early():
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
     sys.exit(code)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedgps_ray.cli.app import err, say
-from fedgps_ray.cluster.parent import STARTS, Attempt, replace_command
+from fedgps_ray.cluster.parent import STARTS, End, replace_command
+from fedgps_ray.cluster.stops import hear
 from fedgps_ray.errors import UserError
 from fedgps_ray.loading import load
 
@@ -41,8 +42,13 @@ def resume_command(folder: Path, execution: "ExecutionSpec") -> str:
 
 
 def survive(folder: Path, again: str) -> None:
-    """Go on after the loss of Ray: with a new one, or on a joined cluster by the user's hand."""
-    load("fedgps_ray.cluster.session:answer_losses")(lambda loss: _answer(loss, folder, again))
+    """Go on after the loss of Ray: with a new one, or on a joined cluster by the user's hand.
+
+    Once Ray is there, there will be work to keep when the user stops the command.
+    """
+    load("fedgps_ray.cluster.session:answer_with")(
+        on_connection=hear, on_loss=lambda loss: _answer(loss, folder, again)
+    )
 
 
 def expect_deaths() -> None:
@@ -63,15 +69,17 @@ def _answer(loss: "Loss", folder: Path, again: str) -> None:
     _start_again(what, again, Start(words, starts, seconds))
 
 
-def reconnect(attempt: Attempt) -> None:
-    """Go on after Ray has ended the command's process while it was connecting."""
+def go_on(end: End) -> None:
+    """Go on after the command's process was stopped, or ended by Ray while it was connecting."""
     err.show_cursor(True)
     what, again = "Ray has died or hung while the command was connecting to it", "the same command"
-    if attempt.is_ending:  # whoever stopped the command may have stopped Ray too
+    attempt = end.attempt
+    if end.is_stopped or attempt is None:  # whoever stopped the command may have stopped Ray too
         leave(f"interrupted; to continue: {again}", 130)
-    if not attempt.is_own:
+    elif not attempt.is_own:
         leave(f"{what}; once the cluster is back, continue with: {again}")
-    _start_again(what, again, Start(attempt.words, attempt.starts, 0.0))
+    else:
+        _start_again(what, again, Start(attempt.words, attempt.starts, 0.0))
 
 
 def _start_again(what: str, again: str, last: Start) -> None:

@@ -11,6 +11,8 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from fedgps_ray.api.guard import GuardedConsole
+from fedgps_ray.cluster.parent import has_parent
+from fedgps_ray.cluster.stops import hear
 from fedgps_ray.errors import UserError
 from fedgps_ray.loading import load
 
@@ -56,7 +58,10 @@ def command(
         def call(**given: Any) -> None:
             _hand_over_if_wanted(given.get("address"))
             chosen = options(**given)  # checks them, so before the body is imported
-            load(f"fedgps_ray.cli.commands.{body}")(chosen)
+            act = load(f"fedgps_ray.cli.commands.{body}")
+            if not has_parent():  # else later: the parent says how a start was stopped
+                hear()
+            act(chosen)
 
         call.__doc__ = options.__doc__
         vars(call)["__signature__"] = inspect.signature(options)
@@ -70,6 +75,7 @@ def _hand_over_if_wanted(address: str | None) -> None:
     """Run the whole command on the cluster if it is reached through Ray Client."""
     if address is not None and address.startswith("ray://"):
         hand_over = load("fedgps_ray.cluster.handover:hand_over")
+        hear()
         raise typer.Exit(hand_over(address, sys.argv[1:], print))
 
 

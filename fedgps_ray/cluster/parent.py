@@ -23,6 +23,7 @@ PASSED_ON = {
 }
 HEARD = {*PASSED_ON, signal.SIGCHLD}
 STOPPING = (signal.SIGINT, signal.SIGTERM)
+ENDED_BY_STOP = tuple(-number for number in STOPPING)  # it had nothing to keep yet
 ENDED_BY_RAY = (1, -signal.SIGABRT)
 PR_SET_PDEATHSIG = 1  # of Linux: the signal that a process gets when its parent ends
 ECHO_SECONDS = 1.0
@@ -37,13 +38,32 @@ class Attempt(NamedTuple):
     starts: int  # how often it was started by itself
     is_own: bool  # Ray was started by the command
     until: float  # when the attempt has failed, by the system's monotonic clock
-    is_ending: bool = False  # the user has stopped the command
+
+    def has_failed(self) -> bool:
+        """Say whether it has taken too long."""
+        return time.monotonic() > self.until
 
 
-def go_on_in_child(on_loss: Callable[[Attempt], None]) -> None:
+class End(NamedTuple):
+    """How the process of a command has ended."""
+
+    code: int  # negative: by this signal
+    is_stopped: bool  # the user has stopped the command
+    attempt: Attempt | None  # it was connecting to Ray
+
+    def is_its_own(self) -> bool:
+        """Say whether the command ended by itself, not by a request to stop or by Ray."""
+        if self.is_stopped and self.code in ENDED_BY_STOP:
+            return False
+        attempt = self.attempt
+        return attempt is None or not (self.code in ENDED_BY_RAY or attempt.has_failed())
+
+
+def go_on_in_child(go_on: Callable[[End], None]) -> None:
     """Return in a child process; this one waits for it and ends as it does.
 
-    on_loss: called here if Ray has ended the child while it was connecting, or let it wait.
+    go_on: called here if the user has stopped the child before it heard requests to stop, or Ray
+    has ended it while it was connecting, or let it wait.
     """
     if sys.platform != "linux":
         return
@@ -63,11 +83,11 @@ def go_on_in_child(on_loss: Callable[[Attempt], None]) -> None:
         os.environ[PLACE] = f"{parent} {notes}"
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return
-    code, attempt = _wait(child, notes)
+    end = _wait(child, notes)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    if attempt is not None and (code in ENDED_BY_RAY or _has_failed(attempt)):
-        on_loss(attempt)
-    _end_like(code)
+    if not end.is_its_own():
+        go_on(end)
+    _end_like(end.code)
 
 
 @contextlib.contextmanager
@@ -112,6 +132,11 @@ def is_echo() -> bool:
     return False
 
 
+def has_parent() -> bool:
+    """Say whether this process works for a parent that says how it has ended."""
+    return _notes() is not None
+
+
 def _notes() -> int | None:
     """Return the file for notes, if this process is the child of a parent that reads them."""
     parent, _, notes = os.environ.get(PLACE, "").partition(" ")
@@ -125,17 +150,17 @@ def _end_with(parent: int) -> None:
         os._exit(1)
 
 
-def _wait(child: int, notes: int) -> tuple[int, Attempt | None]:
-    """Wait until a process ends; return its exit code, and the attempt that it was in.
+def _wait(child: int, notes: int) -> End:
+    """Wait until a process ends.
 
     What this one is told is passed on. A process whose attempt to connect has failed is killed.
     A timer wakes this one: sigtimedwait returns rubbish if the process is stopped meanwhile.
     """
     signal.setitimer(signal.ITIMER_REAL, LOOK_SECONDS, LOOK_SECONDS)
-    is_ending = False
+    is_stopped = False
     while True:
         info = signal.sigwaitinfo(HEARD)
-        is_ending = is_ending or _is_stop(info.si_signo)
+        is_stopped = is_stopped or _is_stop(info.si_signo)
         # by a process, not by the timer; what a terminal sends reaches the child too
         if info.si_signo in PASSED_ON and info.si_code <= 0:
             os.kill(child, info.si_signo)
@@ -143,9 +168,8 @@ def _wait(child: int, notes: int) -> tuple[int, Attempt | None]:
         attempt = _noted(notes)  # after its end the child's last note stands
         if ended:
             _stop_timer()
-            stopped = attempt and attempt._replace(is_ending=is_ending)
-            return os.waitstatus_to_exitcode(status), stopped
-        if attempt is not None and _has_failed(attempt):
+            return End(os.waitstatus_to_exitcode(status), is_stopped, attempt)
+        if attempt is not None and attempt.has_failed():
             os.kill(child, signal.SIGKILL)
 
 
@@ -165,10 +189,6 @@ def _noted(notes: int) -> Attempt | None:
     with contextlib.suppress(ValueError):
         return Attempt(*json.loads(os.pread(notes, os.fstat(notes).st_size, 0)))
     return None
-
-
-def _has_failed(attempt: Attempt) -> bool:
-    return time.monotonic() > attempt.until
 
 
 def _end_like(code: int) -> None:

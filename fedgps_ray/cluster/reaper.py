@@ -80,6 +80,7 @@ class Reaper:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             text=True,
+            process_group=0,  # what a terminal sends is for the driver
         )
 
     def tell(self, folder: str) -> None:

@@ -40,14 +40,12 @@ Actor = ActorHandle[Any]
 Reference = ray.ObjectRef[Any]
 _PRINT = ray._private.worker.print_to_stdstream
 
-_STUCK = threading.Event()  # a thread hangs in Ray, and would delay the end of the process
 _ENDING = threading.Event()  # processes die because the user stopped the run: no need to report it
 
 # Ray's processes end with the thread that started them, so that thread stays.
 _BACKGROUND = ThreadPoolExecutor(1)
 _EARLY: list[Future[None]] = []  # Ray on its way; one at most, as there is one in a process
 _REAPERS: list[Reaper] = []  # of the Ray that this process has started
-_ANSWERS: list[Callable[["Loss"], None]] = []  # what to do when Ray is lost; the last one counts
 
 
 class Loss(NamedTuple):
@@ -58,9 +56,19 @@ class Loss(NamedTuple):
     is_ending: bool = False  # the user has stopped the run, perhaps all of its processes
 
 
-def answer_losses(answer: Callable[[Loss], None]) -> None:
-    """Choose what happens when Ray is lost; it is called in another thread, and may not return."""
-    _ANSWERS.append(answer)
+class Answers(NamedTuple):
+    """What a program does when it is connected to Ray, and when Ray is lost."""
+
+    on_connection: Callable[[], None]  # called in the thread that has connected
+    on_loss: Callable[[Loss], None]  # called in another thread; it may not return
+
+
+_ANSWERS: list[Answers] = []  # the last ones count
+
+
+def answer_with(on_connection: Callable[[], None], on_loss: Callable[[Loss], None]) -> None:
+    """Choose what happens when this process is connected to Ray, and when Ray is lost."""
+    _ANSWERS.append(Answers(on_connection, on_loss))
 
 
 def _lost(loss: Loss) -> None:
@@ -69,31 +77,18 @@ def _lost(loss: Loss) -> None:
         kill_sessions()
     if _ENDING.is_set():
         loss = loss._replace(is_ending=True)
-    answer = _chosen() or (lambda loss: _thread.interrupt_main())
-    answer(loss)
-
-
-def _chosen() -> Callable[[Loss], None] | None:
-    """Return the program's answer; one that has started Ray early may not have chosen it yet."""
     deadline = time.monotonic() + POLICY.start_seconds
     while _EARLY and not _ANSWERS and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return _ANSWERS[-1] if _ANSWERS else None
+        time.sleep(0.1)  # one that has started Ray early may not have chosen its answer yet
+    if _ANSWERS:
+        _ANSWERS[-1].on_loss(loss)
+    else:
+        _thread.interrupt_main()
 
 
 def start_early(address: str | None) -> None:
     """Start Ray in the background; the next session waits for it and takes it over."""
     _EARLY.append(_BACKGROUND.submit(start, address))
-
-
-def abandon_early() -> bool:
-    """End a Ray that was started early and never used; return whether it is still starting."""
-    if _STUCK.is_set():
-        return True
-    if _EARLY and _EARLY[0].done():
-        _EARLY.clear()
-        stop()
-    return bool(_EARLY)
 
 
 @contextlib.contextmanager
@@ -104,10 +99,11 @@ def connected(address: str | None) -> Iterator[None]:
         return
     with own_answer_to_sigterm():
         if _EARLY:
-            wait(_EARLY)  # before it is taken off: an interrupt here leaves it to abandon_early
             _EARLY.pop().result()
         else:
             start(address)
+    if _ANSWERS:
+        _ANSWERS[-1].on_connection()
     is_own = address is None
     watched = watch(is_own, lambda what: _lost(Loss(what, is_own)))
     try:
@@ -167,7 +163,6 @@ def _join(address: str, quiet: Table) -> None:
         threading.Thread(target=attempt, daemon=True).start()
         wait([joined], timeout=seconds)
     if not joined.done():
-        _STUCK.set()
         raise UserError(
             f"{address} takes connections, but no Ray answered within {seconds:.0f} s. Does it use"
             " TLS, and are RAY_USE_TLS and the certificates set here as on its nodes?"

@@ -35,7 +35,8 @@ def start_local(quiet: Table, on_loss: OnLoss) -> Reaper:
     try:
         start_patiently(quiet, on_loss)
         reaper.tell(session_folder())
-    except BaseException:
+    except BaseException:  # also Ctrl-C in a notebook
+        _end_unborn()
         reaper.call_off()
         raise
     return reaper

@@ -18,7 +18,7 @@ BEGIN = """
 import os, signal, sys, time
 from fedgps_ray.cluster import parent
 from fedgps_ray.cli import again
-parent.go_on_in_child(again.reconnect)
+parent.go_on_in_child(again.go_on)
 starts = int(os.environ.get(parent.STARTS, "0"))
 """
 DIES_CONNECTING = """
@@ -49,6 +49,7 @@ def begin():
         process = start(
             [sys.executable, "-c", BEGIN + program],
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
@@ -94,6 +95,49 @@ with parent.connecting(is_own=True, seconds=2):
     print(os.getpid(), flush=True)
     lock(mutex)  # with all threads of Python, and no signal ends it
 """
+
+
+STARTS_UP = """
+from fedgps_ray.cluster.stops import end_at_once, hear
+end_at_once()
+print(os.getpid(), flush=True)
+{work}
+"""
+WORK = """
+hear()
+try:
+    print("hears", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("to", ["parent", "group"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("work", ["time.sleep(60)", HANGS])
+def test_a_command_that_is_stopped_before_its_work_ends_at_once(work, number, to, begin):
+    """Also in the middle of a call that lets no thread of Python run."""
+    process, _ = begin(STARTS_UP.format(work=work))
+    send = process.send_signal if to == "parent" else lambda one: os.killpg(process.pid, one)
+    send(number)
+    assert process.wait(patient(20)) == 130
+    assert process.stderr.read() == "interrupted; to continue: the same command\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_stopped_at_its_work_ends_it_itself(number, begin):
+    process, _ = begin(STARTS_UP.format(work=WORK))
+    assert process.stdout.readline() == "hears\n"
+    process.send_signal(number)
+    assert process.wait(patient(20)) == 7
+    assert process.stderr.read() == ""
+
+
+def test_a_command_that_something_else_ends_before_its_work_ends_like_it(begin):
+    process, child = begin(STARTS_UP.format(work="time.sleep(60)"))
+    os.kill(child, signal.SIGTERM)
+    assert process.wait(patient(20)) == -signal.SIGTERM
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

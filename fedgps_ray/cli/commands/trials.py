@@ -14,6 +14,7 @@ from fedgps_ray.api.settings import checked_execution, suited_trial
 from fedgps_ray.cli.again import expect_deaths, resume_command, survive
 from fedgps_ray.cli.app import err, out, say
 from fedgps_ray.cli.declared import Run
+from fedgps_ray.cluster.stops import hear
 from fedgps_ray.identity import Table
 from fedgps_ray.loggers import following
 from fedgps_ray.methods import METHODS
@@ -103,7 +104,9 @@ def _run(spec: TrialSpec, execution: ExecutionSpec, restart: bool, folder: Path)
     events = start(spec, execution, restart)
     if idle := unused_gpu(spec, execution):
         say(idle)
-    if execution.actors != 0:
+    if execution.actors == 0:
+        hear()
+    else:
         survive(folder, resume_command(folder, execution))
     try:
         follow(err, titled(method_name(spec.method)), spec.rounds, events)
