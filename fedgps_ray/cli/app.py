@@ -1,6 +1,7 @@
 """The application, its two consoles, and what several commands use."""
 
 import inspect
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -82,6 +83,14 @@ def _hand_over_if_wanted(address: str | None) -> None:
 def say(text: str) -> None:
     """Print a line on stderr; it is not broken, so that commands and paths can be copied."""
     err.print(escape(text), soft_wrap=True, highlight=False)
+
+
+def show_json(content: object) -> None:
+    """Print JSON for scripts, which has no infinite numbers and none that is not one: null."""
+    text = json.dumps(content)
+    if "NaN" in text or "Infinity" in text:
+        text = json.dumps(json.loads(text, parse_constant=lambda _: None))
+    print(text)
 
 
 def writing(path: Path, write: Callable[[], Written]) -> Written:

@@ -280,6 +280,10 @@ class PaperList:
     ] = None
     as_json: Json = False
 
+    def __post_init__(self) -> None:
+        if self.gpu_speedup is not None:
+            check_positive("--gpu-speedup", self.gpu_speedup)
+
 
 @command("write", "paper:write", "paper write cifar10_10_5_1 --out my_table.toml", paper)
 @dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgps_ray.data.arrays import Array
+from fedgps_ray.data.memory import check_room
 from fedgps_ray.data.own import files_of
 from fedgps_ray.errors import UserError
 from fedgps_ray.identity import Table
 
+LETTER = 4  # bytes of a character in an array
 MALFORMED = (LookupError, TypeError, AttributeError)
 
 Values = list[Any]  # as JSON has them
@@ -26,8 +28,14 @@ def read(folder: Path) -> Table:
         "y_train": _plain_labels(train[1], folder),
         "x_test": x_test,
         "y_test": _plain_labels(test[1], folder),
-        "client_train": np.array(train[2]),
+        "client_train": _names(train[2], folder),
     }
+
+
+def _names(owners: list[str], folder: Path) -> Array:
+    """Return the names of users as an array, in which each takes as much as the longest."""
+    check_room(f"{folder}: the names of users", LETTER * max(map(len, owners)) * len(owners))
+    return np.array(owners)
 
 
 def _plain_labels(labels: Values, folder: Path) -> Array:
@@ -72,6 +80,8 @@ def _users(file: Path) -> Table:
 
 def _numbers(train: Values, test: Values, folder: Path) -> tuple[Array, Array]:
     """Return the examples as arrays; texts of one length become the numbers of their letters."""
+    if any(isinstance(example, str) for example in (*train, *test)):
+        return _letters(train, test, folder)
     try:
         x_train, x_test = np.array(train), np.array(test)
     except (ValueError, TypeError, OverflowError):

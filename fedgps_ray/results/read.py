@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -269,8 +270,17 @@ def _written_options(path: Path) -> Row:
 def trial_folders(experiment: Path) -> list[Path]:
     """Return the folders of an experiment's trials, or the folder itself if it is a trial's."""
     if (experiment / "trial.json").exists():
-        return [experiment]
+        return [_by_whole_path(experiment)]
     return listed(experiment, TRIALS)
+
+
+def _by_whole_path(trial: Path) -> Path:
+    """Return a trial's folder by its whole path, so that its parents are those that it lies in.
+
+    It may be named as . or .. or by a link of the user's; one that has its id is not followed.
+    """
+    plain = Path(os.path.abspath(trial))
+    return plain if identity.ID.fullmatch(plain.name) else trial.resolve()
 
 
 def headless(folder: Path) -> list[Path]:

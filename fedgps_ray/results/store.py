@@ -28,6 +28,7 @@ from fedgps_ray.results.read import (
 )
 from fedgps_ray.results.uri import redacted
 from fedgps_ray.spec import ExecutionSpec, TrialSpec, columns, stored_spec
+from fedgps_ray.units import printable
 
 FLUSH_SECONDS = 1.0
 FLUSH_SHARE = 0.05  # rows are rewritten whole, so not more often than costs this share of the time
@@ -98,7 +99,7 @@ class TrialStore:
             info["files"] = None
         elif before["status"] not in schema.DONE:  # a seal is made once: it is not to cover changes
             info["files"] = hashes(self.folder)
-        told = {name: fact for name, fact in info.items() if fact is not None}
+        told = {name: _legible(fact) for name, fact in info.items() if fact is not None}
         files.write_json(self.folder / "trial.json", told)
 
     def check_place(self) -> None:
@@ -252,6 +253,11 @@ def _readers(columns_: pa.Schema) -> dict[str, Reader]:
 
 
 ROUND_READERS, CLIENT_READERS = _readers(schema.ROUNDS), _readers(schema.CLIENTS)
+
+
+def _legible(fact: Any) -> Any:
+    """Return a fact that can be read again: an error's text may hold halves of characters."""
+    return printable(fact) if isinstance(fact, str) else fact
 
 
 def recorded(execution: ExecutionSpec) -> Row:

@@ -271,5 +271,9 @@ def _copy(source: Path, target: Path) -> None:
         files.refuse_link(path)
     with files.lock(target), moves.draft(target, "copy") as fresh:
         own = shutil.ignore_patterns(".lock", "*.part")
-        shutil.copytree(source, fresh, ignore=own, dirs_exist_ok=True)
+        try:
+            shutil.copytree(source, fresh, ignore=own, dirs_exist_ok=True)
+        except shutil.Error as several:
+            path, _, problem = several.args[0][0]
+            raise UserError(f"{path} cannot be copied: {problem}") from None
         moves.replace(target, fresh, keep=False)

@@ -19,6 +19,7 @@ from fedgps_ray.sweep import machine
 from fedgps_ray.sweep.board import Record, planned, told
 from fedgps_ray.sweep.ledger import Entry, Ledger
 from fedgps_ray.sweep.state import Running, State, running
+from fedgps_ray.units import printable
 
 SAVE_SECONDS = 1.0
 CLUSTER_SECONDS = 2.0
@@ -116,6 +117,7 @@ class Tracker:
         """Note that a trial cannot be carried out."""
         if trial_id in self.state.failures:
             return
+        reason = printable(reason)  # or live.json could not be read again
         self.state.failures[trial_id] = reason
         self._end(trial_id)
         self.state.failed += 1

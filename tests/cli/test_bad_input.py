@@ -1,11 +1,14 @@
 """Bad input of every kind ends in one line and exit code 2: no traceback, nothing written."""
 
+import json
+import math
 import os
 import sys
 
 import pytest
 
 from fedgps_ray import cli
+from fedgps_ray.cli.app import out, show_json
 from fedgps_ray.cli.commands import trials
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import load
@@ -136,6 +139,31 @@ def test_a_dry_run_refuses_the_places_that_a_launch_refuses(fedgps, tmp_path, wo
     code, said = fedgps("sweep", "a.toml", "--dry-run", *words)
     assert code == 2
     assert said.startswith("error: ")
+
+
+@pytest.mark.parametrize("speedup", ["0", "-1", "nan", "inf"])
+def test_a_speedup_that_cannot_be_is_refused(fedgps, speedup):
+    code, said = fedgps("paper", "list", "--gpu-speedup", speedup)
+    assert code == 2
+    assert said.startswith("error: --gpu-speedup ")
+
+
+def test_json_for_scripts_has_only_what_json_knows(capsys):
+    show_json({"a": [math.inf, -math.inf, math.nan, 0.1], "b": "NaN"})
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {
+        "a": [None, None, None, 0.1],
+        "b": "NaN",
+    }
+
+
+@pytest.mark.parametrize("width", [1, 10])
+def test_methods_are_listed_in_a_narrow_window(monkeypatch, capsys, width):
+    monkeypatch.setattr(out, "_width", width)
+    monkeypatch.setattr(sys, "argv", ["fedgps-ray", "methods"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert not end.value.code
+    assert "fedavg" in "".join(capsys.readouterr().out.split())
 
 
 def test_a_bug_is_not_taken_for_a_users_mistake(fedgps, monkeypatch):

@@ -87,6 +87,30 @@ def edit(folder, **execution):
     files.write_json(path, info)
 
 
+@pytest.mark.parametrize(("place", "named"), [("", "."), ("inner", ".."), ("..", "ID")])
+def test_a_trial_goes_on_in_its_own_folder_however_it_is_named(
+    interrupted, fedgps, monkeypatch, place, named
+):
+    trial = trial_json(interrupted).parent
+    (trial / "inner").mkdir()
+    monkeypatch.chdir(trial / place)
+    named = named.replace("ID", trial.name)
+    assert fedgps("resume", named, "--actors", 0)[0] == 0
+    assert read.read_trial(trial)["status"] == "finished"
+    assert fedgps("verify", named)[1].startswith(f"{trial.name}: ")
+    assert [path.parent for path in interrupted.rglob("trial.json")] == [trial]
+
+
+def test_a_trial_behind_a_link_of_the_users_goes_on_where_it_is(
+    interrupted, fedgps, tmp_path_factory
+):
+    link = tmp_path_factory.mktemp("mine") / "link"
+    link.symlink_to(trial_json(interrupted).parent)
+    assert fedgps("resume", link, "--actors", 0)[0] == 0
+    assert read.read_trial(trial_json(interrupted).parent)["status"] == "finished"
+    assert list(link.parent.iterdir()) == [link]
+
+
 # --- where it runs --------------------------------------------------------------------------------
 
 
@@ -173,6 +197,13 @@ def test_control_characters_are_marked(text):
     assert shown.startswith("before ")
     assert shown.endswith(" after\n\tx")
     assert "\N{REPLACEMENT CHARACTER}" in shown
+
+
+def test_an_error_with_half_of_a_character_leaves_a_trial_that_can_be_read(tmp_path):
+    store = TrialStore(tmp_path, SPEC)
+    store.open(ExecutionSpec(out=tmp_path))
+    store.note(status="failed", error="no file \udcff\nof this name")
+    assert read.read_trial(store.folder)["error"] == "no file \ufffd\nof this name"
 
 
 def test_consoles_guard_tables_and_colours_remain():

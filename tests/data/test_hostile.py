@@ -5,6 +5,7 @@ import io
 import json
 import os
 import struct
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -205,3 +206,25 @@ def test_a_model_that_cannot_fit_is_refused(monkeypatch):
 def test_options_of_a_model_are_a_table():
     with pytest.raises(UserError, match="options: must be a table, got 1"):
         parse_model({"name": "mlp", "options": 1})
+
+
+@pytest.mark.parametrize("place", ["user", "x"])
+def test_leaf_makes_no_array_in_which_all_texts_take_as_much_as_one_long_one(
+    tmp_path, monkeypatch, place
+):
+    monkeypatch.setattr(memory, "free_bytes", lambda: 10**8)
+    long = "u" * 10**5  # four bytes a letter, a thousand times
+    x = [long, *["b"] * 999] if place == "x" else [[1, 2]] * 1000
+    own = {long if place == "user" else "u": {"x": x, "y": [0, 1] * 500}}
+    for part in ("train", "test"):
+        (tmp_path / part).mkdir()
+        content = {"users": list(own), "user_data": own}
+        (tmp_path / part / "a.json").write_text(json.dumps(content))
+    message = "memory free" if place == "user" else "texts have different lengths"
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match=message):
+            leaf.read(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 10**8
+    finally:
+        tracemalloc.stop()

@@ -171,6 +171,14 @@ def test_finished_trials_with_links_are_not_borrowed(results, outside, untouched
         Ledger(results, [SPEC]).borrow([other])
 
 
+def test_a_trial_with_a_pipe_in_it_is_not_borrowed(results, tmp_path):
+    other = tmp_path / "other"
+    list(run_trial(SPEC, ExecutionSpec(out=other, actors=0)))
+    os.mkfifo(other / "trials" / SPEC.trial_id / "pipe")
+    with pytest.raises(UserError, match="pipe cannot be copied"):
+        Ledger(results, [SPEC]).borrow([other])
+
+
 def test_a_trial_folder_deleted_in_mid_run_is_told_and_stays_deleted(results):
     spec = trial_spec(**{**SPEC.model_dump(mode="json"), "rounds": 50})
     events = run_trial(spec, ExecutionSpec(out=results, actors=0, checkpoint_seconds=0))

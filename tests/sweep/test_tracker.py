@@ -7,6 +7,7 @@ import pytest
 from fedgps_ray.results.mirror import Mirror
 from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.spec import ExecutionSpec
+from fedgps_ray.sweep.state import load
 from fedgps_ray.sweep.tracker import Tracker
 
 
@@ -71,6 +72,14 @@ def test_a_failure_is_kept_with_its_first_line(tracker):
     assert (record.status, record.error) == ("failed", "why")
     assert tracker.said[-1].startswith("FedGPS, scenario 1, seed 0 (")
     assert tracker.said[-1].endswith("failed: why")
+
+
+def test_an_error_with_half_of_a_character_leaves_a_state_that_can_be_read(tracker):
+    _, trial_id, _ = ids(tracker)
+    tracker.begun(trial_id)
+    moved(tracker, trial_id, 1, 0.25, failed="no file \udcff")
+    tracker.state.save(tracker.ledger.folder)
+    assert load(tracker.ledger.folder).failures == {trial_id: "no file \ufffd"}
 
 
 def test_once_the_user_stops_nothing_starts_again_and_nothing_is_lost(tracker):

@@ -1,11 +1,10 @@
 """bench: our time against plain PyTorch on this machine."""
 
-import json
 from collections.abc import Sequence
 
 from rich.table import Table
 
-from fedgps_ray.cli.app import err, out
+from fedgps_ray.cli.app import err, out, show_json
 from fedgps_ray.cli.declared import Bench
 from fedgps_ray.errors import unknown
 from fedgps_ray.tools.bench import measure
@@ -27,7 +26,7 @@ def bench(options: Bench) -> None:
         start, floor = measure.start_up(status.update) if "start" in wanted else (None, None)
     if options.as_json:
         extras = {"training_share": share, "start_seconds": start, "start_floor_seconds": floor}
-        print(json.dumps({"results": [result._asdict() for result in results], **extras}))
+        show_json({"results": [result._asdict() for result in results], **extras})
         return
     if results:
         out.print(_table(results))

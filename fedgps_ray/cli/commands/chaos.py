@@ -1,13 +1,12 @@
 """chaos: whether results survive the loss of any process."""
 
-import json
 from collections import defaultdict
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedgps_ray.cli.app import out, say
+from fedgps_ray.cli.app import out, say, show_json
 from fedgps_ray.cli.declared import Chaos
 from fedgps_ray.tools import chaos as tool
 
@@ -22,7 +21,7 @@ def chaos(options: Chaos) -> None:
         verdict = tool.chaos_on_cluster(options.address, options.folder, kills, seed, say)
     if options.as_json:
         blows = [{"kind": b.kind, "way": b.way, "seconds": b.seconds} for b in verdict.blows]
-        print(json.dumps({**verdict._asdict(), "blows": blows, "holds": verdict.holds}))
+        show_json({**verdict._asdict(), "blows": blows, "holds": verdict.holds})
     else:
         out.print(_table(verdict.blows))
         out.print(escape(_words(verdict)), soft_wrap=True)

@@ -1,12 +1,10 @@
 """doctor: what this machine has, what is wrong, and how to fix it."""
 
-import json
-
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedgps_ray.cli.app import err, out
+from fedgps_ray.cli.app import err, out, show_json
 from fedgps_ray.cli.declared import Doctor
 from fedgps_ray.tools.doctor import examine
 
@@ -22,7 +20,7 @@ def doctor(options: Doctor) -> None:
             findings.append(finding)
     problems = sum(finding.verdict == "problem" for finding in findings)
     if options.as_json:
-        print(json.dumps([finding._asdict() for finding in findings]))
+        show_json([finding._asdict() for finding in findings])
     else:
         table = Table("", "found", "", "what to do")
         for what, state, verdict, advice in findings:

@@ -1,6 +1,5 @@
 """export: results as CSV or Parquet."""
 
-import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 from rich.markup import escape
 
 from fedgps_ray.analysis import load
-from fedgps_ray.cli.app import out, say, writing
+from fedgps_ray.cli.app import out, say, show_json, writing
 from fedgps_ray.cli.declared import TABLES, Export
 from fedgps_ray.errors import UserError
 from fedgps_ray.results import files
@@ -37,7 +36,7 @@ def export(options: Export) -> None:
         writing(path, partial(write_table, frame, path))
         written[str(path)] = len(frame)
     if options.as_json:
-        print(json.dumps(written))
+        show_json(written)
         return
     for name, rows in written.items():
         out.print(escape(f"{name}: {rows} rows"), soft_wrap=True, highlight=False)

@@ -1,13 +1,12 @@
 """methods, datasets, models: what there is."""
 
-import json
 import textwrap
 from typing import Any
 
 from rich.padding import Padding
 
 from fedgps_ray.api.listing import facts
-from fedgps_ray.cli.app import out, pairs
+from fedgps_ray.cli.app import out, pairs, show_json
 from fedgps_ray.cli.declared import Datasets, Methods, Models
 from fedgps_ray.data.datasets import DATASETS
 from fedgps_ray.experiment.files import named_method
@@ -16,12 +15,14 @@ from fedgps_ray.methods import METHODS
 from fedgps_ray.models import MODELS
 from fedgps_ray.references import Code, published
 
+NARROWEST = 20  # characters of an idea
+
 
 def methods(options: Methods) -> None:
     """List the methods, one per line, or show some of them in full."""
     known = {name: _facts(*named_method(name)) for name in options.names or METHODS}
     if options.as_json:
-        print(json.dumps(known))
+        show_json(known)
     elif options.names:
         _show_in_full(known)
     else:
@@ -32,7 +33,7 @@ def _show_briefly(ideas: dict[str, str]) -> None:
     """Print one line per method, so that all fit on a screen."""
     column = max(map(len, ideas)) + 2
     for name, idea in ideas.items():
-        short = textwrap.shorten(idea, out.width - column, placeholder=" ...")
+        short = textwrap.shorten(idea, max(NARROWEST, out.width - column), placeholder=" ...")
         out.print(f"{name:<{column}}{short}", highlight=False, markup=False)
     out.print("More about one, with its settings: fedgps-ray methods NAME", highlight=False)
 
@@ -69,6 +70,6 @@ def models(options: Models) -> None:
 
 def _list(lines: dict[str, str], as_json: bool) -> None:
     if as_json:
-        print(json.dumps(lines))
+        show_json(lines)
     else:
         out.print(pairs(lines))

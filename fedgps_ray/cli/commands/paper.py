@@ -1,6 +1,5 @@
 """paper list and paper write: the tables of the FedGPS paper as experiment files."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Column, Table
 
-from fedgps_ray.cli.app import err, out, writing
+from fedgps_ray.cli.app import err, out, show_json, writing
 from fedgps_ray.cli.declared import PaperList, PaperWrite
 from fedgps_ray.errors import unknown
 from fedgps_ray.experiment import Experiment, load, paper_files
@@ -30,7 +29,7 @@ def list_tables(options: PaperList) -> None:
             told = _estimate(tables, rows, {} if speedup is None else {"gpu_speedup": speedup})
     if options.as_json:
         distinct = sum(row["new"] for row in rows)
-        print(json.dumps({"tables": rows, "distinct": distinct, "estimate": told}))
+        show_json({"tables": rows, "distinct": distinct, "estimate": told})
         return
     out.print(_overview(rows))
     out.print(_totals([row for row in rows if row["name"] not in FIGURES], "tables"))

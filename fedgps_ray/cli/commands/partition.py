@@ -1,11 +1,10 @@
 """partition: which client holds which classes."""
 
-import json
 from pathlib import Path
 
 from fedgps_ray.analysis.figures import heatmap
 from fedgps_ray.api.settings import suited_trial
-from fedgps_ray.cli.app import out, pairs, writing
+from fedgps_ray.cli.app import out, pairs, show_json, writing
 from fedgps_ray.cli.declared import Partition
 from fedgps_ray.data import datasets, skew
 from fedgps_ray.data.partition import class_counts, index_sha256, split
@@ -27,7 +26,7 @@ def partition(options: Partition) -> None:
     title = f"{columns(spec)['dataset']}, {spec.clients} clients, scenario {spec.scenario}"
     writing(png, lambda: heatmap.save_png(counts, png, title))
     if options.as_json:
-        print(json.dumps({**figures, **facts, "counts": counts.tolist(), "png": str(png)}))
+        show_json({**figures, **facts, "counts": counts.tolist(), "png": str(png)})
         return
     out.print(heatmap.table(counts, data.class_names))
     rows = {k.replace("_", " "): f"{v:.4g}" for k, v in figures.items()} | facts | {"figure": png}

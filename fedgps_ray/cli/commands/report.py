@@ -12,7 +12,7 @@ from fedgps_ray.analysis import formats, load, metrics, tables
 from fedgps_ray.analysis.report import write_following, write_published, write_with_runs
 from fedgps_ray.analysis.report.verdict import judge
 from fedgps_ray.analysis.text import one_line
-from fedgps_ray.cli.app import err, out, say, writing
+from fedgps_ray.cli.app import err, out, say, show_json, writing
 from fedgps_ray.cli.declared import Report
 from fedgps_ray.loading import load as load_code
 from fedgps_ray.results.folders import has_results, no_results
@@ -39,7 +39,7 @@ def report(options: Report) -> None:
     if options.as_json:
         frame = load.trials(*folders)
         rows = json.loads(frame.to_json(orient="records"))
-        print(json.dumps({"report": str(written), "trials": rows, **frame.attrs}))
+        show_json({"report": str(written), "trials": rows, **frame.attrs})
         return
     _show(runs)
     _tell_gaps(runs)
@@ -74,7 +74,10 @@ def _measure_theory(folders: list[Path], status: Status, data_dir: Path | None) 
 def _publish(where: Path, as_json: bool) -> None:
     with err.status("the paper's numbers") as status:
         written = writing(where, lambda: write_published(where, _teller(status)))
-    print(json.dumps({"report": str(written)}) if as_json else f"report: {written}")
+    if as_json:
+        show_json({"report": str(written)})
+    else:
+        print(f"report: {written}")
 
 
 def _show(runs: pd.DataFrame) -> None:

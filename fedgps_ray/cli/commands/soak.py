@@ -1,10 +1,8 @@
 """soak: whether memory or open files grow over many rounds."""
 
-import json
-
 from rich.table import Table
 
-from fedgps_ray.cli.app import err, out
+from fedgps_ray.cli.app import err, out, show_json
 from fedgps_ray.cli.declared import Soak
 from fedgps_ray.tools import soak as tool
 
@@ -14,7 +12,7 @@ def soak(options: Soak) -> None:
     with err.status("starting Ray") as status:
         growths = tool.soak(options.rounds, options.method, status.update)
     if options.as_json:
-        print(json.dumps([growth._asdict() for growth in growths]))
+        show_json([growth._asdict() for growth in growths])
         return
     table = Table("process", "MB warm", "MB at the end", "ratio", "files warm", "files at the end")
     for growth in growths:

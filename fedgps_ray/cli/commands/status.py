@@ -1,13 +1,12 @@
 """status: how the trials of a folder are doing."""
 
-import json
 from collections.abc import Mapping
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedgps_ray.cli.app import err, out
+from fedgps_ray.cli.app import err, out, show_json
 from fedgps_ray.cli.declared import Status
 from fedgps_ray.cli.standings import show_accuracies
 from fedgps_ray.identity import Settings
@@ -25,7 +24,7 @@ def status(options: Status) -> None:
         with err.status("reading results"):
             reports = [standing(options.folder, options.timing, options.verify)]
         if options.as_json:
-            print(json.dumps(reports[0]))
+            show_json(reports[0])
         else:
             _show(reports[0])
     if options.verify and any(report["damaged"] for report in reports):
@@ -66,7 +65,7 @@ def _show_parent(options: Status) -> list[Settings]:
     if not reports:
         raise no_results(options.folder)
     if options.as_json:
-        print(json.dumps(reports))
+        show_json(reports)
     else:
         _show_all(reports)
     return list(reports.values())

@@ -1,6 +1,5 @@
 """sweep, paper run, and how a sweep is resumed: many trials launched and shown."""
 
-import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from fedgps_ray.api.devices import check_devices, placed
 from fedgps_ray.api.settings import checked_execution
 from fedgps_ray.api.sweeps import Screen
 from fedgps_ray.cli.again import LOST, resume_command, survive
-from fedgps_ray.cli.app import err, out, say
+from fedgps_ray.cli.app import err, out, say, show_json
 from fedgps_ray.cli.commands.paper import path_of
 from fedgps_ray.cli.declared import PaperRun, Sweep
 from fedgps_ray.cli.options import Launch
@@ -105,7 +104,7 @@ def _show_plan(plan: SweepPlan, as_json: bool) -> None:
         estimate = budget(to_do, source=plan.execution.source) if to_do else None
     if as_json:
         ids = {entry.spec.trial_id: entry.status for entry in entries}
-        print(json.dumps({"trials": ids, "estimate": estimate._asdict() if estimate else None}))
+        show_json({"trials": ids, "estimate": estimate._asdict() if estimate else None})
         return
     table = Table("trial", "what", "rounds", "status")
     for entry in entries:
@@ -133,7 +132,7 @@ def _drive(plan: SweepPlan, as_json: bool) -> None:
         say(f"interrupted; to continue: {again}")
         raise typer.Exit(130) from None
     if as_json:
-        print(json.dumps(standing(folder, False)))
+        show_json(standing(folder, False))
     else:
         out.print(escape(f"{plan.name}: {counts(state)}"), soft_wrap=True)
         result(out, list(state.records.values()))

@@ -1,6 +1,5 @@
 """One trial from its options to its summary."""
 
-import json
 from collections.abc import Collection
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from fedgps_ray.api.progress import ending, follow, opening
 from fedgps_ray.api.running import has_ended, start
 from fedgps_ray.api.settings import checked_execution, suited_trial
 from fedgps_ray.cli.again import expect_deaths, resume_command, survive
-from fedgps_ray.cli.app import err, out, say
+from fedgps_ray.cli.app import err, out, say, show_json
 from fedgps_ray.cli.declared import Run
 from fedgps_ray.cluster.stops import hear
 from fedgps_ray.identity import Table
@@ -95,7 +94,7 @@ def run_and_show(spec: TrialSpec, execution: ExecutionSpec, restart: bool, as_js
             _run(spec, execution, restart, folder)
     info = read_trial(folder)
     if as_json:
-        print(json.dumps(info))
+        show_json(info)
     else:
         out.print(escape(ending(info, str(folder))), soft_wrap=True)
 

@@ -1,6 +1,5 @@
 """verify: the methods compute what they should, and results are what their settings give."""
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedgps_ray.cli.app import err, out
+from fedgps_ray.cli.app import err, out, show_json
 from fedgps_ray.cli.commands.resume import admit_code
 from fedgps_ray.cli.declared import Verify
 from fedgps_ray.errors import UserError
@@ -64,7 +63,7 @@ def _verify_folder(folder: Path, options: Verify) -> None:
             status.update(f"training {escape(printable(trial.name))} again")
             replays.append(_replay(trial, options))
     if options.as_json:
-        print(json.dumps([each._asdict() for each in replays]))
+        show_json([each._asdict() for each in replays])
     else:
         for each in replays:
             out.print(escape(str(each)), soft_wrap=True, highlight=False)
@@ -92,7 +91,7 @@ def _verify_methods(options: Verify) -> None:
             status.update(escape(printable(f"{proof.method}: {proof.claim}")))
             proofs.append(proof)
     if options.as_json:
-        print(json.dumps([proof._asdict() for proof in proofs]))
+        show_json([proof._asdict() for proof in proofs])
     else:
         out.print(_table(proofs))
         out.print(f"{sum(proof.holds for proof in proofs)} of {len(proofs)} claims hold")
