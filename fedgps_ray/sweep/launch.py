@@ -152,7 +152,7 @@ def _fit_or_lose(cells: list[Config], way: Way, tracker: Tracker) -> None:
                 " fedgps-ray resume DIR"
             ) from None
         tracker.tell(f"Tune gave up: {str(problem).splitlines()[0]}")
-        tracker.state.running.clear()
+        tracker.state.leave_all()
         left = {spec.trial_id for spec in tracker.ledger.to_do()}
         lost = {cell["trial_id"] for cell in cells} & left
         tracker.lost.update(lost)

@@ -66,6 +66,8 @@ class Tracker:
         done = self.ledger.rounds_done(spec)
         trial = running(trial_id, self.state.records[trial_id], time.time())
         trial.first = trial.rounds_done = done
+        # rounds that it had done before it was lost, and does again, are not counted twice
+        self.state.rounds_ended += done - self.state.records[trial_id].rounds_done
         self.state.running[trial_id] = trial
         self.state.lanes = max(self.state.lanes, len(self.state.running))
         if not self.state.trials_ended:
@@ -132,7 +134,7 @@ class Tracker:
         """Note that what a trial ran on was lost; again: it is tried again later in this sweep."""
         if self.is_stopping:
             return
-        if self.state.running.pop(trial_id, None) is not None:
+        if self.state.leave(trial_id) is not None:
             self.state.losses[trial_id] = reason
             self.lost.update({trial_id} if again else ())
             what = "was lost" if again else "was interrupted"
@@ -190,7 +192,7 @@ class Tracker:
 
     def close(self) -> None:
         """Note that this launch is over."""
-        self.state.running.clear()
+        self.state.leave_all()
         self.state.ended = time.time()
         self._save()
 
@@ -200,10 +202,10 @@ class Tracker:
             self.state.save(self.ledger.folder)
 
     def _end(self, trial_id: str) -> None:
-        trial = self.state.running.pop(trial_id, None)
+        trial = self.state.leave(trial_id)
         if trial is None:
             return
-        self.state.rounds_ended += trial.rounds - trial.first
+        self.state.rounds_ended += trial.rounds - max(trial.first, trial.rounds_done)
         self.state.trials_ended += 1
         if trial.seconds_a_round is None:
             return
