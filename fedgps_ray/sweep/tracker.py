@@ -8,7 +8,7 @@ from ray import tune
 from ray.tune.experiment import Trial
 
 from fedgps_ray.cluster import session
-from fedgps_ray.errors import Lost, UserError
+from fedgps_ray.errors import Lost, UserError, first_line
 from fedgps_ray.identity import Table
 from fedgps_ray.results import schema
 from fedgps_ray.results.read import read_trial
@@ -122,9 +122,9 @@ class Tracker:
         self._end(trial_id)
         self.state.failed += 1
         record = self.state.records[trial_id]
-        error = reason.splitlines()[0]
+        error = first_line(reason)
         self.state.records[trial_id] = record._replace(status=schema.FAILED, error=error)
-        self.tell(f"{self._label(trial_id)} failed: {reason.splitlines()[0]}")
+        self.tell(f"{self._label(trial_id)} failed: {error}")
         try:
             self.note(trial_id, status="failed", error=reason)
         except (UserError, Lost) as problem:  # an exception here would end the whole sweep
@@ -138,7 +138,7 @@ class Tracker:
             self.state.losses[trial_id] = reason
             self.lost.update({trial_id} if again else ())
             what = "was lost" if again else "was interrupted"
-            self.tell(f"{self._label(trial_id)} {what}: {reason.splitlines()[0]}")
+            self.tell(f"{self._label(trial_id)} {what}: {first_line(reason)}")
 
     def note(self, trial_id: str, **facts: object) -> None:
         """Note in a trial's folder what its own processes do not know."""
