@@ -116,8 +116,8 @@ def _ignored(told: Table, options: Resume) -> list[str]:
 # --- single runs ----------------------------------------------------------------------------------
 
 
-class Work(NamedTuple):
-    """A trial that is to be continued: where, its spec, and how it ran."""
+class Rest(NamedTuple):
+    """What is left to do of a trial: where, its spec, and how it ran."""
 
     out: Path
     spec: TrialSpec
@@ -129,31 +129,31 @@ def _resume_trials(options: Resume, folders: list[Path]) -> None:
         raise no_results(options.folder)
     unreadable: list[str] = []
     candidates = [_to_do(trial, options.trust_code, unreadable) for trial in folders]
-    to_do = [work for work in candidates if work is not None]
+    to_do = [rest for rest in candidates if rest is not None]
     if not to_do and not unreadable:
         say(f"all {len(folders)} trials of {options.folder} have ended; nothing to do")
-    failed = [work.spec.trial_id for work in to_do if not _goes_on(work, options, len(to_do) == 1)]
+    failed = [rest.spec.trial_id for rest in to_do if not _goes_on(rest, options, len(to_do) == 1)]
     if unreadable:
         raise UserError("\n".join(unreadable))
     if failed:
         raise ClientFailed(f"{len(failed)} of {len(to_do)} trials failed: {', '.join(failed)}")
 
 
-def _goes_on(work: Work, options: Resume, is_alone: bool) -> bool:
+def _goes_on(rest: Rest, options: Resume, is_alone: bool) -> bool:
     """Run a trial to its end; one that fails does not keep the others from going on."""
     try:
-        execution = _execution(work.execution, options, work.out)
-        run_and_show(work.spec, execution, False, options.as_json)
+        execution = _execution(rest.execution, options, rest.out)
+        run_and_show(rest.spec, execution, False, options.as_json)
     except (UserError, ClientFailed) as problem:
         is_lost = isinstance(problem, Lost) and not isinstance(problem, InUse)
         if is_alone or is_lost:  # what is lost, such as a cluster or the disk, is so for all
             raise
-        say(f"{work.spec.trial_id} failed: {problem}")
+        say(f"{rest.spec.trial_id} failed: {problem}")
         return False
     return True
 
 
-def _to_do(trial: Path, trust: bool, unreadable: list[str]) -> Work | None:
+def _to_do(trial: Path, trust: bool, unreadable: list[str]) -> Rest | None:
     """Return what is left to do for a trial; one that is damaged is put aside and run again."""
     if not ID.fullmatch(trial.resolve().name):
         say(f"{trial} is not a trial's folder, which is named after its id; left as it is")
@@ -173,7 +173,7 @@ def _to_do(trial: Path, trust: bool, unreadable: list[str]) -> Work | None:
     if problems and (info["status"] in DONE or not _has_own_seal(trial)):
         # the rows of others are checked when they go on
         _put_aside(trial, out, problems)
-    return Work(out, spec, info["execution"])
+    return Rest(out, spec, info["execution"])
 
 
 def _has_own_seal(trial: Path) -> bool:
