@@ -44,6 +44,12 @@ def shown(value: object) -> str:
         return f"a {type(value).__name__} that is too long"
 
 
+def first_line(problem: object) -> str:
+    """Return the first line of an error or a text; of an error without words its name."""
+    lines = str(problem).strip().splitlines()
+    return lines[0] if lines else repr(problem)
+
+
 def nearest(given: str, known: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the known name closest to a misspelt one, or nothing."""
     near = difflib.get_close_matches(given, list(known), n=1)

@@ -52,7 +52,7 @@ def percent(value: float | None) -> str:
 def size(num_bytes: float) -> str:
     """Return a number of bytes with a suitable unit."""
     for unit in ("B", "KB", "MB", "GB"):
-        if num_bytes < 1000:
+        if num_bytes < 999.5:  # more would be rounded to 1e+03
             return f"{num_bytes:.3g} {unit}"
         num_bytes /= 1000
     return f"{num_bytes:.3g} TB"

@@ -1,6 +1,6 @@
 import pytest
 
-from fedgps_ray.errors import UserError, nearest, unknown
+from fedgps_ray.errors import UserError, first_line, nearest, unknown
 
 NAMES = ["fedavg", "fedgps", "fedgps_cf"]
 
@@ -42,3 +42,16 @@ def test_known_names_may_come_from_an_iterator():
 
 def test_a_user_error_is_a_value_error():  # pydantic turns those raised in a spec into messages
     assert issubclass(UserError, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (ValueError("one\ntwo"), "one"),
+        (ValueError("\n  one\ntwo"), "one"),
+        (ValueError(), "ValueError()"),
+        ("why\nmore", "why"),
+    ],
+)
+def test_the_first_line_says_something(problem, told):
+    assert first_line(problem) == told

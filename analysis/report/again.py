@@ -11,12 +11,14 @@ from fedgps_ray.analysis.report.blocks import Block, Code, Section, Text
 from fedgps_ray.analysis.report.facts import several
 from fedgps_ray.analysis.report.frames import Frames
 from fedgps_ray.analysis.text import clean, is_trial_id
+from fedgps_ray.identity import SELECTORS
 from fedgps_ray.results.read import Row
 
 OPTIONS = (
     *("model", "clients", "sampling_rate", "rounds", "local_epochs", "batch_size"),
     *("scenario", "seed"),
 )
+OF_FILE = ("name", "kind", "file", "sha256")  # of data and surrogates that are a user's file
 MOST_SHOWN = 200  # trials of the script that the page itself holds
 WARNING = (
     "# Made from the settings in a results folder. If that is not your own, read the commands",
@@ -50,20 +52,46 @@ def _trial(name: str, line: str) -> str:
 def command(spec: Mapping[str, Any], execution: Mapping[str, Any]) -> str:
     """Return the command that runs this very trial: what has an option as option, all else set."""
     words = ["fedgps-ray", "run", "--out", "runs/again"]
-    for name in OPTIONS:
-        words.append(f"--{name.replace('_', '-')}={spec[name]}")
-    rest = {key: value for key, value in spec.items() if key not in OPTIONS}
+    plain = [name for name in OPTIONS if not isinstance(spec[name], dict)]  # as an own model is
+    words += [f"--{name.replace('_', '-')}={spec[name]}" for name in plain]
+    rest = {key: value for key, value in spec.items() if key not in plain}
     for name, value in rest.items():
-        words += ["--set", f"{name}={_value(value, execution)}"]
+        words += ["--set", f"{name}={_value(name, value, execution)}"]
+    if spec.get("device") == "cuda":
+        words.append(_share(execution))
     return shlex.join(words)
 
 
-def _value(value: Any, execution: Mapping[str, Any]) -> str:
-    """Return a setting as JSON; a file that is known by its content as its path."""
+def _share(execution: Mapping[str, Any]) -> str:
+    """Return the option with which a trial gets a GPU: a share for its actors, or no actors."""
+    share = execution.get("client_gpus")
+    has_share = isinstance(share, int | float) and share > 0
+    return f"--client-gpus={share}" if has_share else "--actors=0"
+
+
+def _value(name: str, value: Any, execution: Mapping[str, Any]) -> str:
+    """Return a setting as JSON; a file or code that is known by its content by its path."""
+    told = execution.get("files")
+    paths = told if isinstance(told, dict) else {}
     if isinstance(value, dict) and "sha256" in value:
-        paths = execution.get("files")
-        known = paths if isinstance(paths, dict) else {}
-        return str(known.get(value["sha256"], value.get("file")))
+        path = str(paths.get(str(value["sha256"]), value.get("file")))
+        own = {key: item for key, item in value.items() if key not in OF_FILE}
+        return _json({SELECTORS.get(name, "name"): path, **own}) if own else path
+    if isinstance(value, dict) and isinstance(value.get("code"), dict):
+        value = _with_path(value, paths)
+    return _json(value)
+
+
+def _with_path(value: Mapping[str, Any], paths: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what names code with the path of its file, which is read anew."""
+    code = value["code"]
+    own = {key: item for key, item in value.items() if key != "code"}
+    if (path := paths.get(str(code.get("sha256")))) is None:
+        return own
+    return {**own, "name": f"{path}:{str(code.get('target')).rpartition(':')[2]}"}
+
+
+def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 

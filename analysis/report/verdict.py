@@ -164,7 +164,7 @@ def sentences(results: Comparison) -> list[str]:
         name: gap(list(results.scores[leader] - results.scores[name]), len(others))
         for name in others
     }
-    lines = [_lead(results, order, gaps), _certainty(results, leader, gaps), _needed(results, gaps)]
+    lines = [_lead(results, order, gaps), _certainty(results, gaps), _needed(results, gaps)]
     return [*filter(None, lines), *_one_scenario(results), *_left_out(results)]
 
 
@@ -202,7 +202,7 @@ def _lead(results: Comparison, order: "pd.Series[float]", gaps: Mapping[str, Gap
     )
 
 
-def _certainty(results: Comparison, leader: str, gaps: Mapping[str, Gap]) -> str:
+def _certainty(results: Comparison, gaps: Mapping[str, Gap]) -> str:
     """Return from whom the leader can be told apart."""
     if len(results.scores) < 2:
         return "With one run per method there is no spread to judge by: this may be chance."

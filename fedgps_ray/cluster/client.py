@@ -24,7 +24,7 @@ from fedgps_ray.cluster.parcels import (
     wrap,
 )
 from fedgps_ray.data.datasets import Dataset
-from fedgps_ray.errors import ClientFailed, GpuFull, UserError
+from fedgps_ray.errors import ClientFailed, GpuFull, UserError, first_line
 from fedgps_ray.identity import Table
 from fedgps_ray.methods.base import Reply
 from fedgps_ray.rounds.collect import Sums, take_out
@@ -193,5 +193,5 @@ def out_of_memory(spec: TrialSpec, problem: Exception) -> GpuFull:
     return GpuFull(
         f"out of GPU memory: this actor's share is {gpu_share():g} of a GPU and a batch has"
         f" {spec.batch_size} examples; give actors a larger share (--client-gpus), or use a smaller"
-        f" batch_size or model, or precision bf16 ({str(problem).splitlines()[0]})"
+        f" batch_size or model, or precision bf16 ({first_line(problem)})"
     )

@@ -18,7 +18,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.cluster.session import own_answer_to_sigterm
-from fedgps_ray.errors import Lost, UserError
+from fedgps_ray.errors import Lost, UserError, first_line
 
 POLL_SECONDS = 0.5
 PASSED_ON = ("RAY_AUTH", "RAY_USE_TLS", "RAY_TLS")  # the actor's other RAY_ variables are its own
@@ -85,7 +85,7 @@ def hand_over(address: str, arguments: list[str], say: Callable[[str], None]) ->
             ray.init(address, log_to_driver=False)
     except Exception as problem:  # Ray raises many types here, none of them documented
         raise UserError(
-            f"cannot connect to {address}: {str(problem).splitlines()[0]}\nRay Client needs"
+            f"cannot connect to {address}: {first_line(problem)}\nRay Client needs"
             ' pip install "ray[client]" here and on the head, and the cluster\'s token here'
         ) from problem
     try:
@@ -118,5 +118,4 @@ def _answer(asked: Any, seconds: float) -> Any:
     except (RayError, ConnectionError, TimeoutError) as problem:
         if isinstance(problem, RayTaskError):
             raise
-        reason = str(problem).splitlines()[:1] or [type(problem).__name__]
-        raise Lost(f"the cluster does not answer any more ({reason[0]})") from problem
+        raise Lost(f"the cluster does not answer any more ({first_line(problem)})") from problem

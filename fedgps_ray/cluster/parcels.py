@@ -13,7 +13,7 @@ from fedgps_ray.rounds.worker import Asked, Job
 
 CPU = torch.device("cpu")
 WORTH_LENDING = 100_000  # bytes; smaller tensors are copied
-Key = tuple[int, torch.Size, torch.dtype]
+Key = tuple[int, torch.Size, tuple[int, ...], torch.dtype]
 Loan = tuple[int, int]  # which lender, which of its tensors
 
 
@@ -54,7 +54,7 @@ AnyJob = Job | EvaluationJob | AnswerJob
 
 def key(tensor: Tensor) -> Key:
     """Return what tells a tensor apart from all others that are alive."""
-    return (tensor.data_ptr(), tensor.shape, tensor.dtype)
+    return (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
 
 
 class Leaving:

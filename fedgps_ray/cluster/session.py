@@ -23,7 +23,7 @@ from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.cluster.reaper import Reaper
 from fedgps_ray.cluster.starting import kill_sessions, session_folder, start_local
 from fedgps_ray.cluster.watch import watch
-from fedgps_ray.errors import UserError
+from fedgps_ray.errors import UserError, first_line
 from fedgps_ray.identity import Table
 
 if TYPE_CHECKING:  # Ray starts while the importing of PyTorch is still going on
@@ -141,7 +141,7 @@ def start(address: str | None) -> None:
         raise
     except Exception as problem:  # Ray raises many types here, none of which names the cause
         raise UserError(
-            f"cannot join the Ray cluster at {address}: {str(problem).splitlines()[0]}\n"
+            f"cannot join the Ray cluster at {address}: {first_line(problem)}\n"
             "Is its token in RAY_AUTH_TOKEN or ~/.ray/auth_token here, and was RAY_AUTH_MODE=token"
             " set before Ray was imported? A cluster without a token needs RAY_AUTH_MODE=disabled"
         ) from problem

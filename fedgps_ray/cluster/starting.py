@@ -16,7 +16,7 @@ from ray._common.utils import get_default_ray_temp_dir
 from fedgps_ray.cluster.parent import connecting
 from fedgps_ray.cluster.policy import POLICY, RetryPolicy
 from fedgps_ray.cluster.reaper import Reaper, kill_all, processes_of, sessions_of
-from fedgps_ray.errors import Lost, UserError
+from fedgps_ray.errors import Lost, UserError, first_line
 from fedgps_ray.identity import Table
 
 # what ray.init says if its processes are too slow, or are killed while it waits for them
@@ -52,7 +52,7 @@ def start_patiently(quiet: Table, on_loss: OnLoss) -> None:
                 ray.init("local", include_dashboard=False, num_cpus=os.cpu_count(), **quiet)
         except Exception as problem:  # Ray raises many types here, this one as a bare Exception
             _end_unborn()
-            reason = f"Ray could not be started: {str(problem).splitlines()[0]}"
+            reason = f"Ray could not be started: {first_line(problem)}"
             if not LATE.search(str(problem)):
                 raise UserError(reason) from problem
             if not POLICY.after_slow_start(starts).again:

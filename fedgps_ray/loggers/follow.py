@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedgps_ray.errors import UserError
+from fedgps_ray.errors import UserError, first_line
 from fedgps_ray.loggers.base import Curve, Logger, curve_of
 from fedgps_ray.loggers.csv_files import CsvFiles
 from fedgps_ray.loggers.ml_flow import MlFlow
@@ -84,7 +84,7 @@ class Follower:
 
     def _drop(self, name: str, problem: Exception) -> None:
         self.loggers.pop(name)
-        reason = (str(problem) or repr(problem)).splitlines()[0]
+        reason = first_line(problem)
         self.say(f"log {name} stops ({reason}); the results are not affected")
 
     def close(self) -> None:

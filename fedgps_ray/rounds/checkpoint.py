@@ -161,7 +161,7 @@ def load(
     """
     files.refuse_link(folder)
     problems: list[str] = []
-    for path in sorted(folder.glob("round-*.json"), reverse=True):
+    for path in _manifests(folder):
         try:
             snapshot = _read(path, store, own, fits, device)
             if not has_model(snapshot.state):
@@ -196,6 +196,12 @@ def _make(folder: Path) -> None:
         ) from None
     except OSError as problem:
         raise CannotWrite(f"cannot write {folder}: {problem}") from None
+
+
+def _manifests(folder: Path) -> list[Path]:
+    """Return the manifests, the newest first; from a million rounds on, names are longer."""
+    paths = folder.glob("round-*.json")
+    return sorted(paths, key=lambda path: (len(path.name), path.name), reverse=True)
 
 
 def _manifest(path: Path) -> Table:
@@ -239,7 +245,7 @@ def _read(
 
 
 def _clean(folder: Path) -> None:
-    manifests = sorted(folder.glob("round-*.json"), reverse=True)
+    manifests = _manifests(folder)
     unused = manifests[KEEP:]
     needed = {name for path in manifests[:KEEP] for name in _manifest(path)["files"]}
     unused += [path for path in folder.glob("*.safetensors") if path.name not in needed]

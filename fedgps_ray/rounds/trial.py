@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from fedgps_ray.data.partition import index_sha256
-from fedgps_ray.errors import CannotWrite, Lost, Stopped, UserError
+from fedgps_ray.errors import CannotWrite, Lost, Stopped, UserError, first_line
 from fedgps_ray.events import Event, Row, Started
 from fedgps_ray.methods.base import Method, State
 from fedgps_ray.references import found_of
@@ -67,7 +67,7 @@ def _is_shortage(problem: Exception) -> bool:
 def _out_of_memory(spec: TrialSpec, problem: Exception) -> str:
     return (
         f"out of GPU memory: a batch has {spec.batch_size} examples; use a smaller batch_size or"
-        f" model, or precision bf16 ({str(problem).splitlines()[0]})"
+        f" model, or precision bf16 ({first_line(problem)})"
     )
 
 

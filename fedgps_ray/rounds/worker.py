@@ -17,9 +17,7 @@ from fedgps_ray.data.batches import (
     examples,
     images,
 )
-from fedgps_ray.data.surrogate import (
-    NORMAL,
-)
+from fedgps_ray.data.surrogate import NORMAL
 from fedgps_ray.methods.base import Memory, Question, Reply
 from fedgps_ray.rounds.setup import Ready, Setup
 from fedgps_ray.tensors import Params, all_finite, norm
@@ -82,7 +80,7 @@ class Worker(Ready):
         """Return all that a client may touch in a round."""
         spec = self.spec
         sgd = spec.optimizer
-        keeps = velocity is not None and sgd.client_momentum == "persist"
+        keeps = sgd.client_momentum == "persist"
 
         def rng(what: str) -> np.random.Generator:
             return seeds.stream(spec.seed, f"{purpose} {what}", round_index, client)

@@ -24,7 +24,7 @@ from fedgps_ray.cluster.losses import is_loss
 from fedgps_ray.cluster.parent import is_echo
 from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.data.datasets import DatasetSpec
-from fedgps_ray.errors import Lost, UserError
+from fedgps_ray.errors import Lost, UserError, first_line
 from fedgps_ray.references import Found
 from fedgps_ray.results.schema import STOPPED
 from fedgps_ray.results.uri import redacted
@@ -151,8 +151,8 @@ def _fit_or_lose(cells: list[Config], way: Way, tracker: Tracker) -> None:
                 f"{folder} was moved or deleted while the sweep ran; to continue where it is now:"
                 " fedgps-ray resume DIR"
             ) from None
-        tracker.tell(f"Tune gave up: {str(problem).splitlines()[0]}")
-        tracker.state.running.clear()
+        tracker.tell(f"Tune gave up: {first_line(problem)}")
+        tracker.state.leave_all()
         left = {spec.trial_id for spec in tracker.ledger.to_do()}
         lost = {cell["trial_id"] for cell in cells} & left
         tracker.lost.update(lost)

@@ -28,6 +28,7 @@ from fedgps_ray.sweep.board import label_of
 from fedgps_ray.units import printable
 
 Facts = dict[str, Any]
+NEEDED = ("name", "execution", "finished", "search")  # of an experiment.json, beside its cells
 
 
 class Entry(NamedTuple):
@@ -237,6 +238,8 @@ def _check_ids(specs: Sequence[TrialSpec], cells: Sequence[Facts]) -> None:
 
 def _check_facts(facts: Facts) -> None:
     """Refuse what no version has written; the rest is left to those who use it."""
+    if missing := [key for key in NEEDED if key not in facts]:
+        raise ValueError(f"it lacks {', '.join(missing)}")
     kinds = {"name": str, "title": str, "execution": dict, "finished": list}
     for key, kind in kinds.items():
         if not isinstance(facts.get(key, kind()), kind):

@@ -96,11 +96,10 @@ def _stamp(path: Path) -> Stamp | None:
 
 def _left(state: State) -> State:
     """Return the state of a sweep whose driver has gone: nothing runs."""
-    for trial_id, trial in state.running.items():
+    for trial_id in state.running:
         if (record := state.records.get(trial_id)) is not None:
             state.records[trial_id] = record._replace(status=schema.INTERRUPTED)
-        state.rounds_ended += max(0, trial.rounds_done - trial.first)
-    state.running = {}
+    state.leave_all()
     return state
 
 
@@ -136,11 +135,16 @@ def _from_trials(folder: Path, infos: Mapping[Path, Table]) -> State:
         finished=statuses[schema.FINISHED] + statuses[schema.STOPPED],
         diverged=statuses[schema.DIVERGED],
         failed=statuses[schema.FAILED],
-        rounds_before=sum(
-            info["columns"]["rounds"] for info in infos.values() if info["status"] in schema.DONE
-        ),
+        rounds_before=sum(map(_rounds_before, infos.values())),
         records=single_records(infos),
     )
+
+
+def _rounds_before(info: Settings) -> int:
+    """Return the rounds that count as done: all of a trial that has ended, or those on record."""
+    if info["status"] in schema.DONE:
+        return int(info["columns"]["rounds"])
+    return int(info["summary"].get("rounds_done", 0))
 
 
 def single_records(infos: Mapping[Path, Table]) -> dict[str, Record]:
@@ -176,6 +180,7 @@ def _rows(path: Path) -> list[Table]:
 
 def _running(trial_id: str, record: Record, rows: Sequence[Settings]) -> Running:
     trial = running(trial_id, record)
+    trial.first = trial.rounds_done = record.rounds_done
     for row in rows:
         if row["accuracy"] is not None:
             trial.score(row["accuracy"])

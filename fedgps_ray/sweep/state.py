@@ -84,7 +84,7 @@ class State:
     diverged: int = 0
     failed: int = 0
     rounds_before: int = 0  # done before this launch
-    rounds_ended: int = 0  # since then, of trials that have ended
+    rounds_ended: int = 0  # since then, of trials that do not run any more
     trials_ended: int = 0  # in this launch
     slots: int = 0  # client actors that can work at the same time
     lanes: int = 0  # most trials that ran at the same time
@@ -168,6 +168,18 @@ class State:
         """Note how many rounds are done now."""
         self.recent.append((now, self.rounds_done))
         self.recent = [(t, n) for t, n in self.recent if t >= now - RECENT_SECONDS]
+
+    def leave_all(self) -> None:
+        """Note that nothing runs any more."""
+        for trial_id in list(self.running):
+            self.leave(trial_id)
+
+    def leave(self, trial_id: str) -> Running | None:
+        """Note that a trial does not run any more; the rounds that it did stay counted."""
+        trial = self.running.pop(trial_id, None)
+        if trial is not None:
+            self.rounds_ended += max(0, trial.rounds_done - trial.first)
+        return trial
 
     # --- what is noted --------------------------------------------------------------------------
 

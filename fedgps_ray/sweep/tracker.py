@@ -8,7 +8,7 @@ from ray import tune
 from ray.tune.experiment import Trial
 
 from fedgps_ray.cluster import session
-from fedgps_ray.errors import Lost, UserError
+from fedgps_ray.errors import Lost, UserError, first_line
 from fedgps_ray.identity import Table
 from fedgps_ray.results import schema
 from fedgps_ray.results.read import read_trial
@@ -67,6 +67,8 @@ class Tracker:
         done = self.ledger.rounds_done(spec)
         trial = running(trial_id, self.state.records[trial_id], time.time())
         trial.first = trial.rounds_done = done
+        # rounds that it had done before it was lost, and does again, are not counted twice
+        self.state.rounds_ended += done - self.state.records[trial_id].rounds_done
         self.state.running[trial_id] = trial
         self.state.lanes = max(self.state.lanes, len(self.state.running))
         if not self.state.trials_ended:
@@ -122,9 +124,9 @@ class Tracker:
         self._end(trial_id)
         self.state.failed += 1
         record = self.state.records[trial_id]
-        error = reason.splitlines()[0]
+        error = first_line(reason)
         self.state.records[trial_id] = record._replace(status=schema.FAILED, error=error)
-        self.tell(f"{self._label(trial_id)} failed: {reason.splitlines()[0]}")
+        self.tell(f"{self._label(trial_id)} failed: {error}")
         try:
             self.note(trial_id, status="failed", error=reason)
         except (UserError, Lost) as problem:  # an exception here would end the whole sweep
@@ -134,11 +136,11 @@ class Tracker:
         """Note that what a trial ran on was lost; again: it is tried again later in this sweep."""
         if self.is_stopping:
             return
-        if self.state.running.pop(trial_id, None) is not None:
+        if self.state.leave(trial_id) is not None:
             self.state.losses[trial_id] = reason
             self.lost.update({trial_id} if again else ())
             what = "was lost" if again else "was interrupted"
-            self.tell(f"{self._label(trial_id)} {what}: {reason.splitlines()[0]}")
+            self.tell(f"{self._label(trial_id)} {what}: {first_line(reason)}")
 
     def note(self, trial_id: str, **facts: object) -> None:
         """Note in a trial's folder what its own processes do not know."""
@@ -192,7 +194,7 @@ class Tracker:
 
     def close(self) -> None:
         """Note that this launch is over."""
-        self.state.running.clear()
+        self.state.leave_all()
         self.state.ended = time.time()
         self._save()
 
@@ -202,10 +204,10 @@ class Tracker:
             self.state.save(self.ledger.folder)
 
     def _end(self, trial_id: str) -> None:
-        trial = self.state.running.pop(trial_id, None)
+        trial = self.state.leave(trial_id)
         if trial is None:
             return
-        self.state.rounds_ended += trial.rounds - trial.first
+        self.state.rounds_ended += trial.rounds - max(trial.first, trial.rounds_done)
         self.state.trials_ended += 1
         if trial.seconds_a_round is None:
             return

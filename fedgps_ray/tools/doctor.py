@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 
 from fedgps_ray.data.datasets import Source
 from fedgps_ray.data.memory import free_bytes, system_bytes
+from fedgps_ray.errors import first_line
 
 ORIGINALS = {  # files that show that a data set is there
     "cifar10": ("cifar-10-batches-py", "cifar-10-python.tar.gz"),
@@ -118,7 +119,7 @@ def repeats(device: str) -> Finding:
     try:
         first, second = import_module("fedgps_ray.tools.repeats").hashes(device)
     except Exception as problem:  # whatever CUDA raises is the finding
-        reason = (str(problem) or repr(problem)).splitlines()[0]
+        reason = first_line(problem)
         return Finding(what, reason, "problem", "update the driver, or use --device cpu")
     if first == second:
         return Finding(what, "a few steps done twice")
@@ -184,6 +185,6 @@ def _ray() -> Finding:
         with session.connected(None):
             resources = session.totals()
     except Exception as problem:  # whatever Ray raises is the finding
-        reason = str(problem).splitlines()[0]
+        reason = first_line(problem)
         return Finding("Ray", reason, "problem", "see docs/troubleshooting.md")
     return Finding("Ray", f"starts in {time.monotonic() - began:.1f} s with {resources}")

@@ -10,6 +10,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -21,6 +22,7 @@ from fedgps_ray.analysis.report.comparison import reference
 from fedgps_ray.analysis.report.follow import RELOAD, has_ended, keep_writing
 from fedgps_ray.analysis.report.page import publish
 from fedgps_ray.errors import UserError
+from fedgps_ray.experiment import resolve
 from fedgps_ray.methods import METHODS
 from fedgps_ray.results import schema
 from fedgps_ray.rounds.trial import run_trial
@@ -349,6 +351,50 @@ def test_an_own_file_is_named_by_its_path():
     files = {"0" * 64: "/data/my own.npz"}
     command = again.command(spec.model_dump(mode="json"), {"files": files})
     assert parsed(command)["dataset"] == "/data/my own.npz"
+
+
+OWN = """
+from dataclasses import dataclass
+
+from torch import nn
+
+from fedgps_ray.methods.fedavg import FedAvg
+
+
+@dataclass(frozen=True)
+class Own(FedAvg):
+    size: float = 1.0
+
+
+class Net(nn.Sequential):
+    def __init__(self, image_shape, num_outputs, width=4):
+        size = image_shape[1] * image_shape[2]
+        super().__init__(nn.Flatten(), nn.Linear(size, width), nn.Linear(width, num_outputs))
+"""
+
+
+def test_own_files_and_code_make_the_very_same_trial(tmp_path):
+    arrays = {"x_train": np.zeros((20, 8, 8)), "y_train": np.arange(20) % 2}
+    arrays |= {"x_test": np.zeros((4, 8, 8)), "y_test": np.arange(4) % 2}
+    np.savez(tmp_path / "own.npz", **arrays)
+    noise = {"x": np.zeros((4, 8, 8, 1), np.uint8), "y": np.arange(4) % 2}
+    np.savez(tmp_path / "noise.npz", **noise)
+    (tmp_path / "own.py").write_text(OWN)
+    settings = {
+        "dataset": {"name": str(tmp_path / "own.npz"), "layout": "hw", "standardise": False},
+        "surrogate": {"kind": str(tmp_path / "noise.npz"), "batch_size": 3},
+        "method": {"name": f"{tmp_path / 'own.py'}:Own", "size": 0.5},
+        "model": {"name": f"{tmp_path / 'own.py'}:Net", "options": {"width": 3}},
+    }
+    spec, files = resolve(settings)
+    command = again.command(spec.model_dump(mode="json"), {"files": files})
+    assert resolve(parsed(command))[0].trial_id == spec.trial_id
+
+
+def test_a_trial_of_a_gpu_gets_its_share_again():
+    settings = trial_spec(device="cuda").model_dump(mode="json")
+    assert again.command(settings, {"client_gpus": 0.25}).endswith("--client-gpus=0.25")
+    assert again.command(settings, {"client_gpus": 0.0}).endswith("--actors=0")
 
 
 def test_the_script_is_one_a_shell_can_read(written):

@@ -298,6 +298,27 @@ def test_interrupted_before_anything_was_begun(fedgps, monkeypatch):
     assert "interrupted; to continue: the same command" in result.err
 
 
+def test_a_trial_that_fails_does_not_keep_resume_from_the_others(fedgps, monkeypatch):
+    for seed in (0, 1):
+        with monkeypatch.context() as patched:
+            patched.setattr(worker.Worker, "work", interrupting(after=3))
+            fedgps(*RUN, "--seed", seed)
+    bad, good = sorted(path.name for path in Path("runs/default/trials").iterdir())
+    real = worker.Worker.work
+
+    def work(self, job):
+        if self.spec.trial_id == bad:
+            raise RuntimeError("broken")
+        return real(self, job)
+
+    monkeypatch.setattr(worker.Worker, "work", work)
+    result = fedgps("resume", "runs/default", "--json")
+    assert result.code == 1
+    assert f"{bad} failed: the trial was continued" in result.err
+    assert f"1 of 2 trials failed: {bad}" in result.err
+    assert (result.json["trial_id"], result.json["status"]) == (good, "finished")
+
+
 def test_resume_with_nothing_to_do(fedgps):
     fedgps(*RUN)
     result = fedgps("resume", "runs/default", "--json")

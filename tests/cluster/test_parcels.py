@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedgps_ray.cluster.parcels import WORTH_LENDING, key, loans_of, open_parcel, wrap
+from fedgps_ray.cluster.parcels import WORTH_LENDING, Leaving, key, loans_of, open_parcel, wrap
 from fedgps_ray.methods import fedavg, fedgps_cf
 from fedgps_ray.tensors import Params
 
@@ -105,6 +105,14 @@ def test_same_address_in_another_shape_is_not_taken_for_it():
     received = opened_message()
     square = received.value.params.weights[: LARGE // 2 * 2].view(2, -1)
     assert wrap(square, loans_of(received.tensors, 0)).loans == []
+
+
+def test_same_address_and_shape_with_other_strides_is_not_taken_for_it():
+    lent, numbers = torch.arange(4.0).view(2, 2), torch.arange(10.0)
+    assert wrap(lent.t(), {key(lent): (0, 0)}).loans == []
+    bring = Leaving()
+    first, second = (open_parcel(wrap(v, bring=bring)).value for v in (numbers[:5], numbers[::2]))
+    assert (first.tolist(), second.tolist()) == ([0, 1, 2, 3, 4], [0, 2, 4, 6, 8])
 
 
 def test_several_lenders_are_told_apart():

@@ -65,6 +65,14 @@ def test_what_is_wrong_with_the_machine_is_told_at_once(init):
     assert len(calls) == 1
 
 
+def test_an_error_without_words_is_told_by_its_name(init, monkeypatch):
+    init(AssertionError(), 99)  # Ray checks some things with a bare assert
+    with pytest.raises(UserError, match=r"Ray could not be started: AssertionError\(\)"):
+        starting.start_patiently({}, print)
+    with pytest.raises(UserError, match=r"cannot join .* at auto: AssertionError\(\)"):
+        session.start("auto")
+
+
 def test_a_cluster_that_never_answers_is_told_and_nothing_waits_for_it(monkeypatch):
     asked = threading.Event()
     monkeypatch.setattr(session.ray, "init", lambda **_: asked.wait(30))

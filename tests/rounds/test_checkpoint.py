@@ -212,6 +212,14 @@ def test_two_checkpoints_are_kept_and_no_orphans(tmp_path):
     assert sorted(set().union(*needed)) == names(tmp_path, "*.safetensors")
 
 
+def test_the_newest_checkpoint_is_kept_after_a_million_rounds(tmp_path):
+    writer = saver(tmp_path)
+    for number in (999_998, 999_999, 1_000_000):
+        writer.save(snapshot(number))
+    assert names(tmp_path, "*.json") == ["round-1000000.json", "round-999999.json"]
+    assert loaded(tmp_path)[0].rounds_done == 1_000_000
+
+
 def test_a_new_process_takes_over_the_folder(tmp_path):
     saver(tmp_path).save(snapshot(1, {0: Kept(memory(0), None)}))
     read, _ = loaded(tmp_path)

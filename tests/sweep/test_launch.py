@@ -12,6 +12,7 @@ from fedgps_ray.data import datasets
 from fedgps_ray.errors import Lost
 from fedgps_ray.sweep import launch
 from fedgps_ray.sweep.launch import Way
+from fedgps_ray.sweep.state import State
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def tracker(tmp_path):
     """Make what a launch needs of a tracker: a folder with one trial to do."""
     spec = SimpleNamespace(trial_id="a")
     ledger = SimpleNamespace(folder=tmp_path, to_do=lambda: [spec])
-    state = SimpleNamespace(running={}, losses={})
+    state = State("tiny", total=1, rounds_total=3)
     return SimpleNamespace(
         ledger=ledger, state=state, lost=set(), is_stopping=False, tell=lambda text: None
     )

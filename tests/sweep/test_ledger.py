@@ -85,10 +85,11 @@ def test_folder_tells_the_experiment_again(ledger, specs, run_here):
     grid = specs(["fedavg", {"name": "fedgps", "rho": 0.25}])
     book = ledger(grid)
     run_here(book.folder, grid[:1])
-    book.write({"name": "tiny", "search": None})
+    book.write({"name": "tiny", "search": None, "execution": {}})
     again, facts = read(book.folder)
     assert [spec.trial_id for spec in again.specs] == [spec.trial_id for spec in grid]
-    assert facts == {"name": "tiny", "search": None, "finished": [grid[0].trial_id]}
+    told = {"name": "tiny", "search": None, "execution": {}}
+    assert facts == {**told, "finished": [grid[0].trial_id]}
     cells = json.loads((book.folder / "experiment.json").read_text())["cells"]
     assert [cell["method"] for cell in cells] == ["fedavg", "fedgps"]
 
@@ -99,7 +100,8 @@ def test_labels_are_read_as_they_were_written(specs, tmp_path):
         spec.trial_id: Label(f"method, {number}", {"lr": "0.1, 0.2"})
         for number, spec in enumerate(grid)
     }
-    Ledger(tmp_path, grid, labels).write({"name": "tiny"})
+    facts = {"name": "tiny", "search": None, "execution": {}}
+    Ledger(tmp_path, grid, labels).write(facts)
     assert read(tmp_path)[0].labels == labels
 
 
@@ -223,3 +225,15 @@ def test_a_plan_without_a_seal_is_told(sealed, ledger, specs):
     assert [note for note in read(book.folder)[0].notes if "experiment.json" in note] == (
         [] if sealed else ["experiment.json is not sealed: changes to it cannot be noticed"]
     )
+
+
+@pytest.mark.parametrize("part", ["name", "search", "execution", "finished"])
+def test_a_plan_that_lacks_a_part_is_damaged(part, ledger, specs):
+    book = ledger(specs(["fedavg"]))
+    book.folder.mkdir(parents=True, exist_ok=True)
+    book.write({"name": "tiny", "search": None, "execution": {}})
+    path = book.folder / "experiment.json"
+    content = json.loads(path.read_text())
+    files.write_json(path, {key: value for key, value in content.items() if key != part})
+    with pytest.raises(UserError, match=f"is damaged .it lacks {part}.; start the sweep again"):
+        read(book.folder)

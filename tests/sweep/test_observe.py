@@ -95,6 +95,16 @@ def test_a_single_run_that_runs_shows_its_curve(singles):
     assert seen.state.interrupted == 1
 
 
+def test_rounds_of_single_runs_count_whether_they_run_or_not(singles):
+    done = 14 * 10 + 1 * 2 + 2 * 5  # finished, failed, interrupted
+    observer = Observer(singles)
+    state = observer.look().state
+    assert state.rounds_done == done
+    name = next(key for key, record in state.records.items() if record.status == "running")
+    with files.lock(singles / "trials" / name):
+        assert observer.look().state.rounds_done == done
+
+
 def test_single_runs_are_told_apart_by_what_differs(singles):
     settings = {record.setting for record in Observer(singles).look().state.records.values()}
     assert settings == {"alpha 0.1", "alpha 0.3", "alpha 1.0"}

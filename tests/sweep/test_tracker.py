@@ -109,6 +109,45 @@ def test_pace_and_lag_of_a_trial_that_found_its_actors_ready(tracker, run_here, 
     assert (tracker.state.finished, tracker.state.trials_ended) == (3, 2)
 
 
+def test_rounds_of_a_trial_that_was_lost_are_counted_once(tracker, run_here):
+    _, trial_id, _ = ids(tracker)
+    before = tracker.state.rounds_done
+    tracker.begun(trial_id)
+    moved(tracker, trial_id, 2, 0.25)
+    tracker.lose(trial_id, "its node is gone")
+    assert tracker.state.rounds_done == before + 2
+    tracker.begun(trial_id)  # its checkpoint is gone: from the first round
+    assert tracker.state.rounds_done == before
+    moved(tracker, trial_id, 1, 0.25)
+    assert tracker.state.rounds_done == before + 1
+    run_here(tracker.ledger.folder, [tracker.specs[trial_id]])
+    tracker.ended(trial_id)
+    assert tracker.state.rounds_done == before + 3
+
+
+def test_rounds_of_a_trial_that_goes_on_from_a_checkpoint_are_all_counted(tracker):
+    _, trial_id, _ = ids(tracker)
+    before = tracker.state.rounds_done
+    tracker.begun(trial_id)
+    moved(tracker, trial_id, 2, 0.25)
+    tracker.lose(trial_id, "its node is gone")
+    events = run_trial(tracker.specs[trial_id], ExecutionSpec(out=tracker.ledger.folder, actors=0))
+    next(events), next(events), next(events)
+    events.close()
+    tracker.begun(trial_id)
+    assert tracker.state.running[trial_id].first == 2
+    assert tracker.state.rounds_done == before + 2
+
+
+def test_rounds_of_an_interrupted_launch_stay_counted(tracker):
+    _, trial_id, _ = ids(tracker)
+    before = tracker.state.rounds_done
+    tracker.begun(trial_id)
+    moved(tracker, trial_id, 2, 0.25)
+    tracker.close()
+    assert (tracker.state.running, tracker.state.rounds_done) == ({}, before + 2)
+
+
 def test_closed_state_is_on_disk(tracker):
     tracker.close()
     saved = json.loads((tracker.ledger.folder / "live.json").read_text())

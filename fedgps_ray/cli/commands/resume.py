@@ -6,12 +6,13 @@ data is read and where results are stored.
 
 import shlex
 from pathlib import Path
+from typing import NamedTuple
 
 from fedgps_ray.cli.app import say
 from fedgps_ray.cli.commands.trials import run_and_show
 from fedgps_ray.cli.declared import Resume
 from fedgps_ray.cli.options import use_token
-from fedgps_ray.errors import UserError
+from fedgps_ray.errors import ClientFailed, InUse, Lost, UserError
 from fedgps_ray.identity import ID, Table
 from fedgps_ray.loading import load
 from fedgps_ray.results.code import admit
@@ -115,21 +116,44 @@ def _ignored(told: Table, options: Resume) -> list[str]:
 # --- single runs ----------------------------------------------------------------------------------
 
 
+class Rest(NamedTuple):
+    """What is left to do of a trial: where, its spec, and how it ran."""
+
+    out: Path
+    spec: TrialSpec
+    execution: Table
+
+
 def _resume_trials(options: Resume, folders: list[Path]) -> None:
     if not folders:
         raise no_results(options.folder)
     unreadable: list[str] = []
     candidates = [_to_do(trial, options.trust_code, unreadable) for trial in folders]
-    to_do = [work for work in candidates if work is not None]
+    to_do = [rest for rest in candidates if rest is not None]
     if not to_do and not unreadable:
         say(f"all {len(folders)} trials of {options.folder} have ended; nothing to do")
-    for out, spec, told in to_do:
-        run_and_show(spec, _execution(told, options, out), False, options.as_json)
+    failed = [rest.spec.trial_id for rest in to_do if not _goes_on(rest, options, len(to_do) == 1)]
     if unreadable:
         raise UserError("\n".join(unreadable))
+    if failed:
+        raise ClientFailed(f"{len(failed)} of {len(to_do)} trials failed: {', '.join(failed)}")
 
 
-def _to_do(trial: Path, trust: bool, unreadable: list[str]) -> tuple[Path, TrialSpec, Table] | None:
+def _goes_on(rest: Rest, options: Resume, is_alone: bool) -> bool:
+    """Run a trial to its end; one that fails does not keep the others from going on."""
+    try:
+        execution = _execution(rest.execution, options, rest.out)
+        run_and_show(rest.spec, execution, False, options.as_json)
+    except (UserError, ClientFailed) as problem:
+        is_lost = isinstance(problem, Lost) and not isinstance(problem, InUse)
+        if is_alone or is_lost:  # what is lost, such as a cluster or the disk, is so for all
+            raise
+        say(f"{rest.spec.trial_id} failed: {problem}")
+        return False
+    return True
+
+
+def _to_do(trial: Path, trust: bool, unreadable: list[str]) -> Rest | None:
     """Return what is left to do for a trial; one that is damaged is put aside and run again."""
     if not ID.fullmatch(trial.resolve().name):
         say(f"{trial} is not a trial's folder, which is named after its id; left as it is")
@@ -149,7 +173,7 @@ def _to_do(trial: Path, trust: bool, unreadable: list[str]) -> tuple[Path, Trial
     if problems and (info["status"] in DONE or not _has_own_seal(trial)):
         # the rows of others are checked when they go on
         _put_aside(trial, out, problems)
-    return out, spec, info["execution"]
+    return Rest(out, spec, info["execution"])
 
 
 def _has_own_seal(trial: Path) -> bool:

@@ -17,7 +17,7 @@ from fedgps_ray.cli.commands.paper import path_of
 from fedgps_ray.cli.declared import PaperRun, Sweep
 from fedgps_ray.cli.options import Launch
 from fedgps_ray.cli.standings import result
-from fedgps_ray.errors import UserError
+from fedgps_ray.errors import UserError, first_line
 from fedgps_ray.experiment import Experiment, load, scaled
 from fedgps_ray.results.folders import check_target
 from fedgps_ray.results.mirror import Mirror
@@ -144,7 +144,7 @@ def _drive(plan: SweepPlan, as_json: bool) -> None:
 def _end(state: State, again: str) -> None:
     """Say how to go on if trials are left, and exit with a code that says why."""
     if state.left and state.losses:
-        reason = next(iter(state.losses.values())).splitlines()[0]
+        reason = first_line(next(iter(state.losses.values())))
         say(f"{state.left} trials are left ({reason}); to continue: {again}")
         raise typer.Exit(LOST)
     if state.left:
