@@ -34,7 +34,7 @@ def test_table_shows_numbers_names_and_totals():
     ]
     assert (
         " ".join(" ".join(printed(heat)[3:]).split())
-        == "samples of each class, the darker the more"
+        == "darker: more samples of the class"
     )
 
 
