@@ -318,6 +318,8 @@ def bootstrap_interval(
 
 
 def _pair_caveats(blocks: int, tests: int) -> list[str]:
+    if blocks == 1:
+        return ["With a single block there is no interval, and no test can be significant."]
     smallest = 2.0 ** (1 - blocks)
     lines = []
     if smallest > 0.05:

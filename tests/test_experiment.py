@@ -449,8 +449,8 @@ def test_a_searched_key_is_not_listed_too(write):
         ("[execution]\nactors = -3\n", "actors"),
         ("[base]\ndataset = 'no.npz'\n", "no file"),
         ("[base]\nseed = 2020-01-01\n", "seed: "),
-        ("[grid]\nseed = [0, 1, 0]\n", 'the same cell twice: {"seed": 0}; remove one'),
-        ("[grid]\nclients = [10, 10.0]\n", "the same cell twice"),
+        ("[grid]\nseed = [0, 1, 0]\n", 'the same trial twice: {"seed": 0}; remove one'),
+        ("[grid]\nclients = [10, 10.0]\n", "the same trial twice"),
         ("[grid]\nmethod = ['fedavg', []]\nseed = [[]]\n", "there would be no cell"),
     ],
 )

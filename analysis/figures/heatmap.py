@@ -111,7 +111,7 @@ def _caption(all_counts: tuple[int, ...], shown: tuple[int, ...]) -> str:
         if first < total
     ]
     note = f"\nnot shown: {', '.join(hidden)}" if hidden else ""
-    return f"samples of each class, the darker the more{note}"
+    return f"darker: more samples of the class{note}"
 
 
 def _headings(names: Sequence[str] | None, num_classes: int, cell: int) -> list[str]:

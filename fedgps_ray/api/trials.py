@@ -17,6 +17,7 @@ from fedgps_ray.data.datasets import Source
 from fedgps_ray.events import Event
 from fedgps_ray.identity import Settings
 from fedgps_ray.loggers import following
+from fedgps_ray.results.code import admit
 from fedgps_ray.results.named import known_files
 from fedgps_ray.results.store import TrialStore, spec_of
 from fedgps_ray.rounds.final import final_model
@@ -79,7 +80,9 @@ def model_of(folder: Path, info: Settings, data_dir: Path | None = None) -> nn.M
     """Return the final model of a trial, from what its trial.json says.
 
     Where data is read from the folder does not say, except for files with the hash in its settings.
+    Code outside the package is imported as `resume` does it: if it is the user's own, unchanged.
     """
+    admit(info["spec"], [folder])
     made = spec_of(folder, dict(info))
     files = known_files(info["execution"].get("files", {}))
     return final_model(folder, made, Source(data_dir, files=files))

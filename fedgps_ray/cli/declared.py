@@ -371,7 +371,8 @@ class Doctor:
 
     folder: Annotated[Path, typer.Option("--out", help="Where results would go.")] = Path("runs")
     data_dir: Annotated[
-        Path | None, typer.Option(help="Folder with the files of CIFAR or SVHN.")
+        Path | None,
+        typer.Option(help="Folder with the files of data sets by name, such as cifar10."),
     ] = None
     no_ray: Annotated[bool, typer.Option("--no-ray", help="Do not try to start Ray.")] = False
     as_json: Json = False

@@ -52,11 +52,16 @@ Dataset = Annotated[
 ]
 Clients = Annotated[int, typer.Option(min=1, help="Number of clients.")]
 DataDir = Annotated[
-    Path | None, typer.Option(help="Folder with the files of CIFAR or SVHN.", rich_help_panel=WHERE)
+    Path | None,
+    typer.Option(
+        help="Folder with the files of data sets by name, such as cifar10.", rich_help_panel=WHERE
+    ),
 ]
 Download = Annotated[
     bool,
-    typer.Option("--download", help="Download CIFAR or SVHN if missing.", rich_help_panel=WHERE),
+    typer.Option(
+        "--download", help="Download the data set if it is missing.", rich_help_panel=WHERE
+    ),
 ]
 Settings = Annotated[
     list[str] | None,

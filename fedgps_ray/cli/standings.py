@@ -1,6 +1,7 @@
 """The result of a folder in a terminal: methods by settings, and what failed."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 from rich.console import Console
 from rich.text import Text
@@ -68,7 +69,17 @@ def _listed(standings: Sequence[Standing], width: int) -> list[Text]:
         )
         for standing in standings
     ]
-    return table(LONG, rows, width)
+    lines = table(LONG, rows, width)
+    if all(row[1] in line.plain for row, line in zip(rows, lines[1:], strict=True)):
+        return lines
+    return _below([LONG[0], *LONG[2:]], rows, width)
+
+
+def _below(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[Text]:
+    """Return a table with each setting on a line of its own, where beside it would be cut."""
+    heading, *lines = table(columns, [[row[0], *row[2:]] for row in rows], width)
+    settings = [Text(f"  {row[1]}", "dim") for row in rows]
+    return [heading, *chain.from_iterable(zip(lines, settings, strict=True))]
 
 
 def _cell(standing: Standing) -> str:

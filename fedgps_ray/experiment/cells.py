@@ -133,7 +133,7 @@ def _drafts(document: Document, folders: Sequence[Path]) -> tuple[list[Draft], d
         draft = Draft(case, merged({"method": "fedgps"}, document.base, chosen), spec)
         same = drafts.setdefault(spec.trial_id, draft)
         if same is not draft and same.case == case and not may_repeat:
-            raise UserError(f"{where}the same cell twice: {_text(chosen)}; remove one")
+            raise UserError(f"{where}the same trial twice: {_text(chosen)}; remove one")
         files |= own
     return list(drafts.values()), files
 

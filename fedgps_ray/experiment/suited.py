@@ -20,6 +20,11 @@ def suited(values: Settings) -> Table:
     return {key: value for key, value in known.items() if values.get(key) is None}
 
 
+def is_usual(key: str, value: object) -> bool:
+    """Say whether a value is what data sets get that have no value of their own."""
+    return USUAL.get(key) == value
+
+
 def suited_noise(values: Settings, batch_size: int) -> Table:
     """Return not more than two noise images for each real one: they share batch statistics."""
     surrogate = values.get("surrogate") or {}

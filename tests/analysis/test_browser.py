@@ -209,6 +209,14 @@ def test_nothing_is_wider_than_the_screen(visit, width):
     assert found == {"width": width, "over": 0, "wide": [], "cut": []}
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_names_of_wide_letters_are_not_cut_in_a_chart(visit_page, page, tmp_path, width):
+    own = tmp_path / "report.html"
+    own.write_text(page.read_text().replace("FedGPS-CF", "my_method.py:MyMethod"))
+    script = "return [all('.chart svg text').length > 0, cut().map((one) => one.textContent)];"
+    assert visit_page(own, script, width=width) == [True, []]
+
+
 def test_a_page_that_reloads_returns_to_its_place(visit):
     found = visit("""
       scrollTo(0, 700);

@@ -32,10 +32,7 @@ def test_table_shows_numbers_names_and_totals():
         "     0    120     ·      120",
         "     1      7    35       42",
     ]
-    assert (
-        " ".join(" ".join(printed(heat)[3:]).split())
-        == "samples of each class, the darker the more"
-    )
+    assert " ".join(" ".join(printed(heat)[3:]).split()) == "darker: more samples of the class"
 
 
 def test_table_is_darkest_where_most_samples_are():  # sqrt(25 / 100) is half way from light to dark

@@ -263,6 +263,8 @@ def test_what_few_blocks_cannot_show():
     many = {f"m{index}": np.arange(7) * (index + 1.0) for index in range(4)}
     seven = pairwise(table(**many)).attrs["caveats"]  # 6 * 2 / 2^7 = 0.09
     assert "correction for 6 pairs multiplies the smallest by 6" in seven[0]
+    one = pairwise(table(a=[1], b=[2])).attrs["caveats"]
+    assert one == ["With a single block there is no interval, and no test can be significant."]
     enough = pairwise(table(a=range(12), b=range(1, 13)))
     assert enough.attrs["caveats"] == []
 

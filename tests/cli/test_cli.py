@@ -274,8 +274,10 @@ def test_an_interrupted_trial_prints_a_command_that_continues_it(fedgps, monkeyp
     assert stopped.code == 130
     program, *command = shlex.split(stopped.err.partition("to continue: ")[2])
     assert program == "fedgps-ray"
+    assert "to continue: fedgps-ray resume 'with a space'" in fedgps("status", "with a space").out
     resumed = fedgps(*command, "--json")
     assert "continuing after round 2" in resumed.err
+    assert "to continue" not in fedgps("status", "with a space").out
     assert resumed.json["summary"]["weights_sha256"] == expected
 
 

@@ -43,6 +43,16 @@ def test_too_many_settings_for_the_width_are_listed():
     assert len(lines) == 9
 
 
+def test_settings_that_would_be_cut_have_lines_of_their_own():
+    settings = [f"dataset digits, model cnn, alpha {n}.5, clients 10, rounds 60" for n in range(2)]
+    lines = shown(
+        [record("my_method.py:MyMethod", setting, 0.5) for setting in settings]
+    ).splitlines()
+    assert lines[0].split()[:2] == ["method", "mean"]
+    assert lines[1].split()[0] == "my_method.py:MyMethod"
+    assert [lines[2].strip(), lines[4].strip()] == settings
+
+
 def test_one_setting_is_a_list_of_methods():
     lines = shown([record("FedAvg", "", 0.5), record("FedGPS", "", 0.75)]).splitlines()
     assert [line.split()[0] for line in lines] == ["method", "FedGPS", "FedAvg"]

@@ -6,7 +6,9 @@ import shutil
 import sys
 
 import pytest
+from torch import nn
 
+from fedgps_ray.api.results import load
 from fedgps_ray.errors import UserError
 from fedgps_ray.events import Started
 from fedgps_ray.experiment import resolve
@@ -258,6 +260,19 @@ def test_what_was_trusted_once_is_the_users(here, fedgps_ray, monkeypatch, own_s
     code, _, err = fedgps_ray("resume", "runs/default")
     assert code == 0, err
     assert "/code/" in err
+
+
+def test_the_model_of_a_trial_with_own_code_can_be_loaded_later(here, fedgps_ray, monkeypatch):
+    """In another process, where nobody has named the file; not if the file has changed."""
+    assert fedgps_ray(*RUN)[0] == 0
+    forget(monkeypatch)
+    (result,) = load("runs/default")
+    assert isinstance(result.model, nn.Module)
+    forget(monkeypatch)
+    (here / "mine.py").write_text(METHOD + "\n# edited\n")
+    (result,) = load("runs/default")
+    with pytest.raises(UserError, match="differs from the code that the trial was made with"):
+        result.model  # noqa: B018
 
 
 def strange(folder, place, text, files_of):

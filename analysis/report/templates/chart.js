@@ -16,6 +16,15 @@ function add(parent, tag, attributes, text) {
 const known = (value) => value !== null && value !== undefined;
 const short = (value) => String(Number(value.toPrecision(4)));
 const shorten = (text, most) => (text.length > most ? text.slice(0, Math.max(1, most - 1)) + "…" : text);
+const ruler = document.createElement("canvas").getContext("2d");
+ruler.font = `11.5px ${getComputedStyle(document.body).fontFamily}`;  // that of .chart text
+const textWidth = (text) => ruler.measureText(text).width;
+
+function fitted(text, room) {
+  let most = text.length;
+  while (most > 1 && textWidth(shorten(text, most)) > room) most--;
+  return shorten(text, most);
+}
 
 function scaling(axis, [low, high], from, to) {
   const log = axis.scale === "log";
@@ -149,8 +158,7 @@ class Figure {
     const { chart } = this;
     const width = Math.max(220, Math.floor(box.clientWidth));
     const named = ["dots", "heat"].includes(chart.kind);
-    const longest = Math.max(0, ...chart.y.names.map((name) => name.length));
-    const left = named ? Math.min(0.42 * width, 16 + LETTER * longest) : 44;
+    const left = named ? Math.min(0.42 * width, 16 + Math.max(0, ...chart.y.names.map(textWidth))) : 44;
     const rows = named ? Math.max(1, this.rows().length) : 0;
     const line = chart.kind === "heat" ? Math.max(13, Math.min(LINE_HEIGHT, 300 / rows)) : LINE_HEIGHT + 4;
     const height = named ? TOP + BOTTOM + rows * line : chart.panels.length > 1 ? 240 : 320;
@@ -192,12 +200,12 @@ class Figure {
       add(svg, "text", { x: at, y: area.bottom + 15, "text-anchor": "middle" }, text);
     }
     const lines = named ? this.rows().map(([name, at]) => [at, name]) : ticks(chart.y, this.spans.y, chart.y.whole ? 10 : 6);
-    const fits = Math.floor((area.left - 8) / LETTER);
     for (const [value, text] of lines) {
       const at = y.place(value);
       if (chart.kind !== "heat") add(svg, "path", { d: `M${area.left} ${at}H${area.right}`, class: "grid" });
-      const label = add(svg, "text", { x: area.left - 6, y: at + 4, "text-anchor": "end" }, shorten(text, fits));
-      if (text.length > fits) add(label, "title", {}, text);
+      const label = add(svg, "text", { x: area.left - 6, y: at + 4, "text-anchor": "end" });
+      label.textContent = fitted(text, area.left - 8);
+      if (label.textContent !== text) add(label, "title", {}, text);
     }
     const middle = (area.left + area.right) / 2;
     const whole = area.width / (LETTER * 0.95);

@@ -1,5 +1,6 @@
 """status: how the trials of a folder are doing."""
 
+import shlex
 from collections.abc import Mapping
 
 import typer
@@ -10,6 +11,7 @@ from fedgps_ray.cli.app import err, out, show_json
 from fedgps_ray.cli.declared import Status
 from fedgps_ray.cli.standings import show_accuracies
 from fedgps_ray.identity import Settings
+from fedgps_ray.results import schema
 from fedgps_ray.results.folders import below, has_results, no_results
 from fedgps_ray.sweep.board import from_json
 from fedgps_ray.sweep.observe import standing
@@ -49,6 +51,9 @@ def _show(report: Settings) -> None:
         out.print(f"{report['verified']} ended trials are as they were when they ended")
     for name, value in report.get("timing", {}).items():
         out.print(f"{name.replace('_', ' ')}: {value}")
+    if not report["driven"] and report["counts"].get(schema.INTERRUPTED):
+        again = f"to continue: fedgps-ray resume {shlex.quote(report['folder'])}"
+        out.print(escape(again), soft_wrap=True)
 
 
 def _show_problems(report: Settings) -> None:

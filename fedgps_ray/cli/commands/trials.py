@@ -1,6 +1,5 @@
 """One trial from its options to its summary."""
 
-from collections.abc import Collection
 from pathlib import Path
 
 import typer
@@ -14,7 +13,8 @@ from fedgps_ray.cli.again import expect_deaths, resume_command, survive
 from fedgps_ray.cli.app import err, out, say, show_json
 from fedgps_ray.cli.declared import Run
 from fedgps_ray.cluster.stops import hear
-from fedgps_ray.identity import Table
+from fedgps_ray.experiment.suited import is_usual
+from fedgps_ray.identity import Settings, Table
 from fedgps_ray.loggers import following
 from fedgps_ray.methods import METHODS
 from fedgps_ray.results.read import read_trial
@@ -49,7 +49,7 @@ def kept_here(spec: TrialSpec, execution: ExecutionSpec) -> ExecutionSpec:
     return execution.model_copy(update={"actors": 0})
 
 
-def _opening(spec: TrialSpec, chosen: Collection[str]) -> str:
+def _opening(spec: TrialSpec, chosen: Settings) -> str:
     """Return what will run, with the values that were chosen by the data set."""
     values = columns(spec)
     noise = {"noise images": spec.surrogate.batch_size} if spec.method.needs_surrogate else {}
@@ -61,8 +61,9 @@ def _opening(spec: TrialSpec, chosen: Collection[str]) -> str:
         "lr": values["lr"],
     }
     names = {"rounds": "rounds", "batch_size": "batch size", "surrogate": "noise images"}
+    special = [names[key] for key in chosen if not is_usual(key, chosen[key])]
     what = f"{titled(values['method'])} on {values['dataset']} with {values['model']}"
-    return f"{what}: {opening(told, [names[key] for key in chosen])}"
+    return f"{what}: {opening(told, special)}"
 
 
 def _settings(options: Run) -> Table:
