@@ -47,6 +47,7 @@ class TrialStore:
         self._next_flush = 0.0
         self._running = RowHash()
         self.held: files.Held | None = None  # the lock, which tells if the folder was replaced
+        self.starts_over = False  # what there is of the trial is not wanted
 
     def make(self) -> None:
         """Make the trial's folder, which no link may lead out of; later it has to be there."""
@@ -61,10 +62,10 @@ class TrialStore:
     # --- trial.json -----------------------------------------------------------------------------
 
     def open(self, execution: ExecutionSpec) -> Row:
-        """Return what trial.json says; write it first if the trial is new."""
+        """Return what trial.json says; write it first if the trial is new or starts over."""
         self.make()
         path = self.folder / "trial.json"
-        if path.exists():
+        if path.exists() and not self.starts_over:
             info = read_trial(self.folder)
             spec_of(self.folder, info)
             return info
@@ -83,8 +84,8 @@ class TrialStore:
         return read_trial(self.folder)
 
     def ended(self) -> int | None:
-        """Return how many rounds the trial took if it has ended, else None."""
-        if not (self.folder / "trial.json").exists():
+        """Return how many rounds the trial took if it has ended and is wanted, else None."""
+        if self.starts_over or not (self.folder / "trial.json").exists():
             return None
         info = read_trial(self.folder)
         return int(info["summary"]["rounds_done"]) if info["status"] in schema.ENDED else None
@@ -166,6 +167,10 @@ class TrialStore:
         self._clients.rows.extend(self._columns | client for client in clients)
         if time.monotonic() >= self._next_flush:
             self.flush()
+
+    def add_last(self, row: Row) -> None:
+        """Add the round in which the trial diverged, which no checkpoint counts."""
+        self._rounds.rows.append(self._columns | row)
 
     def flush(self) -> None:
         """Write all rows so far."""

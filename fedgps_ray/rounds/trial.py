@@ -15,7 +15,7 @@ from fedgps_ray.events import Event, Row, Started
 from fedgps_ray.methods.base import Method, State
 from fedgps_ray.references import found_of
 from fedgps_ray.results import code, files
-from fedgps_ray.results.schema import ENDED
+from fedgps_ray.results.schema import DIVERGED, ENDED
 from fedgps_ray.results.store import TrialStore
 from fedgps_ray.results.summary import summary
 from fedgps_ray.rounds import checkpoint
@@ -86,8 +86,7 @@ def claimed(
     store.make()
     with files.lock(store.folder, patience) as store.held:
         store.remove_drafts()
-        if start_over:
-            _empty(store)
+        store.starts_over = start_over
         yield store
 
 
@@ -103,15 +102,19 @@ def run_with_pool(
     is_loss: says which exceptions are not the trial's fault, so that it can be continued.
     """
     trial = _Trial(store, execution, ready, pool)
-    store.open(execution)  # not before: what cannot be made ready leaves no trial behind
+    # not before: what cannot be made ready leaves no trial behind, and discards none
+    store.open(execution)
+    if store.starts_over:
+        _empty(store)
     code.keep(store.folder, store.spec.code)
     yield from trial.run(lambda problem: isinstance(problem, (Stopped, Lost)) or is_loss(problem))
 
 
 def _empty(store: TrialStore) -> None:
+    """Remove what the trial has done; its trial.json says already that it is new."""
     shutil.rmtree(store.checkpoints, ignore_errors=True)
     for path in store.folder.glob("*.*"):
-        if path.name != ".lock":
+        if path.name not in (".lock", "trial.json"):
             path.unlink()
 
 
@@ -132,6 +135,7 @@ class _Trial:
         self.saver = checkpoint.Saver(store.checkpoints, pool.fetch, pool.keeps_here)
         self.unsaved = 0  # bytes that clients keep in this process's memory alone
         self.saved = self.last = Snapshot(0, None, {})
+        self.diverged: str | None = None  # how, if it has
         self.next_save = time.monotonic() + execution.checkpoint_seconds
 
     def run(self, is_interruption: Callable[[Exception], bool]) -> Iterator[Event]:
@@ -145,9 +149,8 @@ class _Trial:
             yield from self._rounds(start)
             status = "finished"
         except Diverged as stop:
-            status = "diverged"
-            self.store.add(stop.row, [])
-            self.store.note(diverged=str(stop))
+            self.store.add_last(stop.row)
+            status, self.diverged = DIVERGED, str(stop)  # from here on the row is there
             yield stop.row
         except Exception as problem:  # of whatever kind: the folder has to say how the trial ended
             if is_interruption(problem):
@@ -244,8 +247,10 @@ class _Trial:
         self.next_save = time.monotonic() + self.execution.checkpoint_seconds
 
     def _end(self, status: str) -> None:
+        facts: Row = {}
         try:
             self.store.flush()
+            facts = {"summary": summary(self.store.rows)}  # of rows that are on disk
             if status in ENDED:
                 self._write_model()
             elif self.last is not self.saved:
@@ -260,7 +265,8 @@ class _Trial:
             status = "failed" if status == "failed" else "interrupted"
             raise
         finally:
-            self.store.note(status=status, summary=summary(self.store.rows))
+            reason = self.diverged if status == DIVERGED else None
+            self.store.note(status=status, diverged=reason, **facts)
         if status in ENDED:  # only now: killed before, the trial would start from the first round
             shutil.rmtree(self.store.checkpoints, ignore_errors=True)
 

@@ -15,6 +15,7 @@ import ray
 from pydantic import TypeAdapter
 from ray import tune
 from ray.tune.error import TuneError
+from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule, TrialScheduler
 
@@ -119,8 +120,8 @@ def _read(shelf: session.Actor, dataset: DatasetSpec) -> None:
         raise
     except ray.exceptions.RayActorError as problem:
         raise Lost(
-            f"the process that reads {value.get('name', value)} died {POLICY.max_deaths + 1} times:"
-            f" is there enough memory? ({problem})"
+            f"the process that reads {value.get('name', value)} died again and again, or could not"
+            f" be reached: is there enough memory? ({problem})"
         ) from None
 
 
@@ -198,8 +199,28 @@ def _scheduler(stopping: Stopping | None, cells: list[Config]) -> TrialScheduler
     mode = "min" if stopping.metric == "loss" else "max"
     common: dict[str, Any] = {"time_attr": "rounds_done", "metric": stopping.metric, "mode": mode}
     if stopping.scheduler == "asha":
-        return ASHAScheduler(**common, max_t=rounds, grace_period=max(1, rounds // 9))
-    return MedianStoppingRule(**common, grace_period=max(1, rounds // 5), min_samples_required=3)
+        return _Asha(**common, max_t=rounds, grace_period=max(1, rounds // 9))
+    return _Median(**common, grace_period=max(1, rounds // 5), min_samples_required=3)
+
+
+class _LetsEnd(TrialScheduler):
+    """Never stops a trial that has its last round: only its model is still to be written."""
+
+    def on_trial_result(
+        self, tune_controller: TuneController, trial: Trial, result: dict[str, Any]
+    ) -> str:
+        """Say whether a trial goes on."""
+        if result.get("rounds_done", 0) >= trial.config["cell"]["rounds"]:
+            return TrialScheduler.CONTINUE
+        return super().on_trial_result(tune_controller, trial, result)
+
+
+class _Asha(_LetsEnd, ASHAScheduler):
+    """Successive halving."""
+
+
+class _Median(_LetsEnd, MedianStoppingRule):
+    """Stops what is worse than the median."""
 
 
 def _interrupt(*_: object) -> None:

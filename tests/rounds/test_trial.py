@@ -219,6 +219,39 @@ def test_an_interrupted_trial_ends_as_if_it_had_not_been(whole, tmp_path, done):
     assert "checkpoint" not in names(folder_of(spec, tmp_path))
 
 
+def test_starting_over_discards_nothing_before_the_trial_is_ready(whole, tmp_path, monkeypatch):
+    spec = spec_of()
+    shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
+    events = run_trial(spec, ExecutionSpec(out=tmp_path), start_over=True)
+
+    def fail(*_):
+        raise UserError("no such data set")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trial_module, "prepare", fail)
+        with pytest.raises(UserError, match="no such"):
+            next(events)
+    assert read_trial(folder_of(spec, tmp_path))["status"] == "finished"
+    assert check(folder_of(spec, tmp_path), full=True) == []
+
+
+def test_a_trial_that_was_cut_off_as_it_started_over_can_be_continued(whole, tmp_path, monkeypatch):
+    spec = spec_of()
+    shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trial_module, "_empty", killed)
+        with pytest.raises(KeyboardInterrupt):
+            list(run_trial(spec, ExecutionSpec(out=tmp_path), start_over=True))
+    assert read_trial(folder_of(spec, tmp_path))["status"] == "new"
+    assert check(folder_of(spec, tmp_path), full=True) == []
+    rows_of(spec, tmp_path)
+    assert read(spec, tmp_path)["weights_sha256"].equals(read(spec, whole[0])["weights_sha256"])
+
+
 def test_interrupted_again_and_again(whole, tmp_path):
     out, _ = whole
     spec = spec_of()
@@ -399,6 +432,28 @@ def test_a_diverged_trial_is_a_result(tmp_path):
     assert "checkpoint" not in names(folder_of(spec, tmp_path))
     _, *again = run_trial(spec, ExecutionSpec(out=tmp_path))
     assert again == []
+
+
+@pytest.mark.parametrize("where", ["_write", "note"])
+def test_ctrl_c_while_a_divergence_is_written_loses_nothing(where, tmp_path, monkeypatch):
+    spec = spec_of("fedavg", optimizer={"lr": 1e30})
+    real, cut_off = getattr(TrialStore, where), []
+
+    def interrupted(self, *values, **facts):
+        if self.rows and not cut_off:
+            cut_off.append(True)
+            raise KeyboardInterrupt
+        return real(self, *values, **facts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrialStore, where, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            rows_of(spec, tmp_path)
+    assert read_trial(folder_of(spec, tmp_path))["status"] != "diverged"
+    assert check(folder_of(spec, tmp_path), full=True) == [], "nothing is damaged"
+    rows_of(spec, tmp_path)
+    assert "is not finite in round 1" in read_trial(folder_of(spec, tmp_path))["diverged"]
+    assert read(spec, tmp_path)["round"].tolist() == [1]
 
 
 def test_rows_before_the_divergence_are_kept(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """A launch without Tune: what a stop does before Tune listens, and which errors are losses."""
 
+import dataclasses
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -7,11 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 from ray.exceptions import ActorDiedError, RaySystemError
+from ray.tune.schedulers import TrialScheduler
 
 from fedgps_ray.data import datasets
 from fedgps_ray.errors import Lost
 from fedgps_ray.sweep import launch
 from fedgps_ray.sweep.launch import Way
+from fedgps_ray.sweep.plan import Stopping
 from fedgps_ray.sweep.state import State
 
 
@@ -81,5 +84,34 @@ def test_a_data_set_that_kills_its_reader_ends_the_sweep(monkeypatch):
         raise ActorDiedError
 
     monkeypatch.setattr(launch, "answer", died)
-    with pytest.raises(Lost, match="the process that reads digits died 4 times"):
+    with pytest.raises(Lost, match="the process that reads digits died again and again"):
         launch._read(SimpleNamespace(), datasets.parse({"name": "digits"}))
+
+
+@dataclasses.dataclass(eq=False)
+class TuneTrial:
+    """What a scheduler asks of a trial."""
+
+    trial_id: str
+    config: dict
+    status: str = "RUNNING"
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "median"])
+@pytest.mark.parametrize(
+    ("done", "decision"), [(8, TrialScheduler.STOP), (9, TrialScheduler.CONTINUE)]
+)
+def test_a_search_stops_no_trial_that_has_its_last_round(scheduler, done, decision):
+    cells = [{"rounds": 9} for _ in range(6)]
+    chosen = launch._scheduler(Stopping(scheduler, "accuracy"), cells)
+    trials = [TuneTrial(str(number), {"cell": cell}) for number, cell in enumerate(cells)]
+    controller = SimpleNamespace(get_live_trials=lambda: trials)
+    for trial in trials:
+        chosen.on_trial_add(controller, trial)
+    *better, worst = trials
+    for trial in better:
+        told = {"rounds_done": 7, "accuracy": 0.9}
+        chosen.on_trial_result(controller, trial, told)
+        chosen.on_trial_complete(controller, trial, {**told, "rounds_done": 9})
+    told = {"rounds_done": done, "accuracy": 0.1}
+    assert chosen.on_trial_result(controller, worst, told) == decision
