@@ -147,7 +147,9 @@ def changed(draw, values):
     """Return settings with another value somewhere, if there can be one."""
     part, name, options = draw(st.sampled_from(CHOICES))
     value = draw(st.sampled_from(options))
-    table = {part: {**values.get(part, {}), name: value}} if part else {name: value}
+    before = values.get(part)  # a name alone, as of a data set, has no other settings
+    own = before if isinstance(before, dict) else {}
+    table = {part: {**own, name: value}} if part else {name: value}
     valid = fails_or(trial_spec, **copy.deepcopy({**values, **table})) is not None
     return {**values, **table} if valid else values
 
