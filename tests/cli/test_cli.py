@@ -737,12 +737,12 @@ def test_a_signal_leaves_a_checkpoint_and_resume_the_same_end(fedgps, long_run, 
     assert resumed.json["summary"]["weights_sha256"] == long_run
 
 
-def test_kill_minus_nine_loses_at_most_the_time_since_the_last_checkpoint(fedgps, long_run):
-    with running([*LONG, "--checkpoint-seconds", "0.1"], until=b"round 60/150") as process:
+def test_kill_minus_nine_loses_at_most_what_came_after_the_last_checkpoint(fedgps, long_run):
+    with running([*LONG, "--checkpoint-seconds", "0"], until=b"round 60/150") as process:
         process.kill()
     assert process.returncode == -9
     resumed = fedgps("resume", "runs/default", "--json")
     done = int(resumed.err.partition("continuing after round ")[2].split()[0])
-    assert 0 < done <= 150
+    assert 59 <= done < 150  # one a round, and the line may come before it
     assert resumed.json["summary"]["weights_sha256"] == long_run
     assert not list(trial_folder().glob("checkpoint"))

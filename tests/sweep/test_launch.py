@@ -29,6 +29,15 @@ def tracker(tmp_path):
     )
 
 
+@pytest.fixture
+def hears_ctrl_c():
+    """Hear SIGINT also where a shell runs the tests in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("hears_ctrl_c")
 @pytest.mark.parametrize("number", launch.STOPPING)
 def test_a_stop_before_tune_listens_is_an_interrupt(number, tracker):
     before = [signal.getsignal(n) for n in (*launch.STOPPING, signal.SIGUSR1)]
