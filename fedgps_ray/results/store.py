@@ -161,16 +161,21 @@ class TrialStore:
         return [row | self._columns for row in rows if row["round"] <= rounds_done]
 
     def add(self, row: Row, clients: Sequence[Row]) -> None:
-        """Add a finished round; rows are written to disk about once a second."""
-        self._running.add(row, clients)
+        """Add a finished round, all of it or nothing: Ctrl-C may come at any moment."""
+        running, whole = self._running.copy(), [self._columns | client for client in clients]
+        running.add(row, clients)
         self._rounds.rows.append(self._columns | row)
-        self._clients.rows.extend(self._columns | client for client in clients)
-        if time.monotonic() >= self._next_flush:
-            self.flush()
+        self._clients.rows.extend(whole)
+        self._running = running
 
     def add_last(self, row: Row) -> None:
         """Add the round in which the trial diverged, which no checkpoint counts."""
         self._rounds.rows.append(self._columns | row)
+
+    def flush_in_time(self) -> None:
+        """Write all rows so far, about once a second."""
+        if time.monotonic() >= self._next_flush:
+            self.flush()
 
     def flush(self) -> None:
         """Write all rows so far."""
@@ -219,6 +224,12 @@ class RowHash:
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
+
+    def copy(self) -> "RowHash":
+        """Return another one that has taken in the same."""
+        other = RowHash()
+        other._hash = self._hash.copy()
+        return other
 
     def add(self, row: Row, clients: Sequence[Row]) -> None:
         """Take in a round."""

@@ -227,8 +227,9 @@ class _Trial:
             yield finished.row
 
     def _take(self, finished: Finished) -> None:
-        self.last = finished.snapshot
         self.store.add(finished.row, finished.clients)
+        self.last = finished.snapshot  # not before: its checkpoint needs all of its rows
+        self.store.flush_in_time()
         if self.pool.keeps_here:
             kept = finished.snapshot.kept
             self.unsaved += sum(num_bytes(kept[client["client"]]) for client in finished.clients)

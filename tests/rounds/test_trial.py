@@ -19,7 +19,7 @@ from fedgps_ray.errors import CannotWrite, Lost, Stopped, UserError
 from fedgps_ray.methods import FedAvg
 from fedgps_ray.results import files
 from fedgps_ray.results.read import check, read_trial
-from fedgps_ray.results.store import TrialStore
+from fedgps_ray.results.store import RowHash, TrialStore
 from fedgps_ray.rounds import trial as trial_module
 from fedgps_ray.rounds.pool import InProcess
 from fedgps_ray.rounds.setup import prepare
@@ -250,6 +250,23 @@ def test_a_trial_that_was_cut_off_as_it_started_over_can_be_continued(whole, tmp
     assert check(folder_of(spec, tmp_path), full=True) == []
     rows_of(spec, tmp_path)
     assert read(spec, tmp_path)["weights_sha256"].equals(read(spec, whole[0])["weights_sha256"])
+
+
+def test_ctrl_c_while_a_round_is_taken_in_keeps_the_rounds_before_it(tmp_path, monkeypatch):
+    spec = spec_of("fedavg")
+    trial = run_trial(spec, ExecutionSpec(out=tmp_path))
+    for _ in range(3):
+        next(trial)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RowHash, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            list(trial)
+    started, *_ = run_trial(spec, ExecutionSpec(out=tmp_path))
+    assert (started.rounds_done, started.problems) == (2, [])
 
 
 def test_interrupted_again_and_again(whole, tmp_path):
