@@ -5,7 +5,6 @@ import contextlib
 import logging
 import math
 import os
-import signal
 import socket
 import threading
 import time
@@ -192,11 +191,17 @@ def _knock(address: str) -> None:
 
 @contextlib.contextmanager
 def own_answer_to_sigterm() -> Iterator[None]:
-    """Keep the program's answer to SIGTERM: Ray's own ends the process without a checkpoint."""
-    ours = signal.getsignal(signal.SIGTERM)
-    yield
-    if callable(ours) and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, ours)
+    """Keep the program's answer to SIGTERM, also while Ray starts.
+
+    Ray's own answers end Ray, which would be started again, or this process without a checkpoint.
+    """
+    utils = ray._private.utils
+    theirs = utils.set_sigterm_handler
+    utils.set_sigterm_handler = lambda handler: None
+    try:
+        yield
+    finally:
+        utils.set_sigterm_handler = theirs
 
 
 def expect_deaths() -> None:

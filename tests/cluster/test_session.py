@@ -1,9 +1,11 @@
 """Ray that does not come up, and clusters that do not answer: an end and a message for each."""
 
+import signal
 import threading
 from dataclasses import replace
 
 import pytest
+import ray
 
 from fedgps_ray.cluster import session, starting
 from fedgps_ray.errors import Lost, UserError
@@ -86,3 +88,12 @@ def test_what_joining_raises_is_raised_here(init):
     init(ConnectionError("no"), 1)
     with pytest.raises(ConnectionError, match="no"):
         session._join("127.0.0.1:1", {})
+
+
+def test_ray_does_not_take_over_sigterm_while_it_starts():
+    ours = signal.getsignal(signal.SIGTERM)
+    theirs = ray._private.utils.set_sigterm_handler
+    with session.own_answer_to_sigterm():
+        ray._private.utils.set_sigterm_handler(lambda *_: None)  # as ray.init does
+        assert signal.getsignal(signal.SIGTERM) == ours
+    assert ray._private.utils.set_sigterm_handler is theirs
