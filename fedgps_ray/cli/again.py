@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fedgps_ray.cli.app import err, say
 from fedgps_ray.cluster.parent import STARTS, End, replace_command
-from fedgps_ray.cluster.stops import hear
+from fedgps_ray.cluster.stops import has_come, hear
 from fedgps_ray.errors import UserError
 from fedgps_ray.loading import load
 
@@ -59,7 +59,7 @@ def expect_deaths() -> None:
 def _answer(loss: "Loss", folder: Path, again: str) -> None:
     err.show_cursor(True)
     what = loss.what
-    if loss.is_ending:  # whoever stopped the command may have stopped Ray too
+    if loss.is_ending or has_come():  # whoever stopped the command may have stopped Ray too
         leave(f"interrupted; to continue: {again}", 130)
     if not loss.is_own:
         leave(f"{what}; once the cluster is back, continue with: {again}")

@@ -72,3 +72,25 @@ def test_a_ray_that_was_stopped_with_the_command_is_not_started_again():
     done = run("own, stopped")
     assert done.returncode == 130
     assert done.stderr.splitlines() == ["interrupted; to continue: fedgps-ray resume runs"]
+
+
+STOPPED = """
+import contextlib, os, signal
+from pathlib import Path
+from fedgps_ray.cli import again
+from fedgps_ray.cluster import stops
+from fedgps_ray.cluster.session import Loss
+stops.hear()
+assert not stops.has_come()
+with contextlib.suppress(KeyboardInterrupt):  # nobody has noted that the user has stopped it
+    os.kill(os.getpid(), signal.SIGTERM)
+again._answer(Loss("Ray's raylet has died", True), Path("nowhere"), "fedgps-ray resume runs")
+"""
+
+
+def test_ray_that_was_stopped_together_with_the_command_is_not_started_again():
+    done = subprocess.run(
+        [sys.executable, "-c", STOPPED], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 130, done.stderr
+    assert done.stderr == "interrupted; to continue: fedgps-ray resume runs\n"
