@@ -31,8 +31,10 @@ class Start(NamedTuple):
     seconds: float
 
 
-def resume_command(folder: Path, execution: "ExecutionSpec") -> str:
+def how_to_continue(folder: Path, execution: "ExecutionSpec") -> str:
     """Return what to type to continue: where to run and store is not taken from a folder."""
+    if not any((folder / name).exists() for name in ("trial.json", "experiment.json")):
+        return "the same command"
     words = ["fedgps-ray", "resume", str(folder)]
     if execution.address is not None:
         words += ["--address", execution.address]
@@ -41,13 +43,13 @@ def resume_command(folder: Path, execution: "ExecutionSpec") -> str:
     return shlex.join(words)
 
 
-def survive(folder: Path, again: str) -> None:
+def survive(folder: Path, execution: "ExecutionSpec") -> None:
     """Go on after the loss of Ray: with a new one, or on a joined cluster by the user's hand.
 
     Once Ray is there, there will be work to keep when the user stops the command.
     """
     load("fedgps_ray.cluster.session:answer_with")(
-        on_connection=hear, on_loss=lambda loss: _answer(loss, folder, again)
+        on_connection=hear, on_loss=lambda loss: _answer(loss, folder, execution)
     )
 
 
@@ -56,9 +58,9 @@ def expect_deaths() -> None:
     load("fedgps_ray.cluster.session:expect_deaths")()
 
 
-def _answer(loss: "Loss", folder: Path, again: str) -> None:
+def _answer(loss: "Loss", folder: Path, execution: "ExecutionSpec") -> None:
     err.show_cursor(True)
-    what = loss.what
+    what, again = loss.what, how_to_continue(folder, execution)
     if loss.is_ending or has_come():  # whoever stopped the command may have stopped Ray too
         leave(f"interrupted; to continue: {again}", 130)
     if not loss.is_own:

@@ -15,11 +15,12 @@ import os, sys, threading, time
 from pathlib import Path
 from fedgps_ray.cli import again
 from fedgps_ray.cluster.session import Loss
+from fedgps_ray.spec import ExecutionSpec
 starts = int(os.environ.get(again.STARTS, "0"))
 print(starts, os.getpid(), sys.argv[1:], flush=True)
 if starts != 2:
     loss = Loss("Ray's raylet has died", "own" in sys.argv[-1], "stopped" in sys.argv[-1])
-    about = (loss, Path(os.environ["FOLDER"]), "fedgps-ray resume runs")
+    about = (loss, Path(os.environ["FOLDER"]), ExecutionSpec())
     threading.Thread(target=again._answer, args=about).start()
     time.sleep(60)  # as one who waits for Ray
 """
@@ -44,17 +45,19 @@ def test_same_command_goes_on_in_the_same_process():
     assert done.stderr.splitlines() == [told] * 2
 
 
+@pytest.mark.parametrize("name", ["trial.json", "experiment.json"])
 @pytest.mark.parametrize(
     ("arguments", "starts", "told"),
     [
-        (("own",), 5, "for the 6th time in a row; to continue: fedgps-ray resume runs"),
-        (("joined",), 0, "once the cluster is back, continue with: fedgps-ray resume runs"),
+        (("own",), 5, "for the 6th time in a row; to continue: "),
+        (("joined",), 0, "once the cluster is back, continue with: "),
     ],
 )
-def test_otherwise_it_says_how_to_continue(arguments, starts, told):
-    done = run(*arguments, starts=starts)
+def test_otherwise_it_says_how_to_continue(arguments, starts, told, name, tmp_path):
+    (tmp_path / name).touch()
+    done = run(*arguments, starts=starts, folder=tmp_path)
     assert done.returncode == again.LOST
-    assert told in done.stderr
+    assert done.stderr.endswith(f"{told}fedgps-ray resume {tmp_path}\n")
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -71,7 +74,7 @@ def test_an_old_result_is_still_thrown_away(tmp_path):
 def test_a_ray_that_was_stopped_with_the_command_is_not_started_again():
     done = run("own, stopped")
     assert done.returncode == 130
-    assert done.stderr.splitlines() == ["interrupted; to continue: fedgps-ray resume runs"]
+    assert done.stderr.splitlines() == ["interrupted; to continue: the same command"]
 
 
 STOPPED = """
@@ -80,11 +83,12 @@ from pathlib import Path
 from fedgps_ray.cli import again
 from fedgps_ray.cluster import stops
 from fedgps_ray.cluster.session import Loss
+from fedgps_ray.spec import ExecutionSpec
 stops.hear()
 assert not stops.has_come()
 with contextlib.suppress(KeyboardInterrupt):  # nobody has noted that the user has stopped it
     os.kill(os.getpid(), signal.SIGTERM)
-again._answer(Loss("Ray's raylet has died", True), Path("nowhere"), "fedgps-ray resume runs")
+again._answer(Loss("Ray's raylet has died", True), Path("nowhere"), ExecutionSpec())
 """
 
 
@@ -93,4 +97,4 @@ def test_ray_that_was_stopped_together_with_the_command_is_not_started_again():
         [sys.executable, "-c", STOPPED], capture_output=True, text=True, check=False
     )
     assert done.returncode == 130, done.stderr
-    assert done.stderr == "interrupted; to continue: fedgps-ray resume runs\n"
+    assert done.stderr == "interrupted; to continue: the same command\n"

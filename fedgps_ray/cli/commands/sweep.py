@@ -11,7 +11,7 @@ from rich.table import Table
 from fedgps_ray.api.devices import check_devices, placed
 from fedgps_ray.api.settings import checked_execution
 from fedgps_ray.api.sweeps import Screen
-from fedgps_ray.cli.again import LOST, resume_command, survive
+from fedgps_ray.cli.again import LOST, how_to_continue, survive
 from fedgps_ray.cli.app import err, out, say, show_json
 from fedgps_ray.cli.commands.paper import path_of
 from fedgps_ray.cli.declared import PaperRun, Sweep
@@ -124,12 +124,11 @@ def _show_plan(plan: SweepPlan, as_json: bool) -> None:
 def _drive(plan: SweepPlan, as_json: bool) -> None:
     """Drive a sweep to its end with a live view; exit 1 if trials failed, 130 if interrupted."""
     folder = plan.ledger.folder
-    again = resume_command(folder, plan.execution)
-    survive(folder, again)
+    survive(folder, plan.execution)
     try:
         state = drive(plan, Screen(err))
     except KeyboardInterrupt:  # before Tune takes it as a request to stop
-        say(f"interrupted; to continue: {again}")
+        say(f"interrupted; to continue: {how_to_continue(folder, plan.execution)}")
         raise typer.Exit(130) from None
     if as_json:
         show_json(standing(folder, False))
@@ -138,7 +137,7 @@ def _drive(plan: SweepPlan, as_json: bool) -> None:
         result(out, list(state.records.values()))
         out.print(escape(f"results: {folder}"), soft_wrap=True)
         out.print(escape(f"report: fedgps-ray report {shlex.quote(str(folder))}"), soft_wrap=True)
-    _end(state, again)
+    _end(state, how_to_continue(folder, plan.execution))
 
 
 def _end(state: State, again: str) -> None:

@@ -9,7 +9,7 @@ from fedgps_ray.api.devices import device_settings, unused_gpu
 from fedgps_ray.api.progress import ending, follow, opening
 from fedgps_ray.api.running import has_ended, start
 from fedgps_ray.api.settings import checked_execution, suited_trial
-from fedgps_ray.cli.again import expect_deaths, resume_command, survive
+from fedgps_ray.cli.again import expect_deaths, how_to_continue, survive
 from fedgps_ray.cli.app import err, out, say, show_json
 from fedgps_ray.cli.declared import Run
 from fedgps_ray.cluster.stops import hear
@@ -107,14 +107,12 @@ def _run(spec: TrialSpec, execution: ExecutionSpec, restart: bool, folder: Path)
     if execution.actors == 0:
         hear()
     else:
-        survive(folder, resume_command(folder, execution))
+        survive(folder, execution)
     try:
         follow(err, titled(method_name(spec.method)), spec.rounds, events)
     except KeyboardInterrupt:
         if execution.actors != 0:
             expect_deaths()
         events.close()
-        begun = (folder / "trial.json").exists()
-        again = resume_command(folder, execution) if begun else "the same command"
-        say(f"interrupted; to continue: {again}")
+        say(f"interrupted; to continue: {how_to_continue(folder, execution)}")
         raise typer.Exit(130) from None
