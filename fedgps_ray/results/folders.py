@@ -30,7 +30,9 @@ def check_target(folder: Path) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Refuse a file that does not exist, naming the one that may be meant."""
+    """Refuse what is not a file, or does not exist, naming the one that may be meant."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is not a file")
     if not path.is_file():
         raise UserError(f"there is no file {path}.{_near(path)}")
 

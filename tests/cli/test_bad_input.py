@@ -121,6 +121,14 @@ def test_an_experiment_that_cannot_be_is_refused(fedgps, tmp_path, name):
 
 
 @pytest.mark.timeout(30)
+def test_a_folder_or_a_pipe_is_no_experiment(fedgps, tmp_path):
+    (tmp_path / "folder.toml").mkdir()
+    os.mkfifo(tmp_path / "pipe.toml")
+    for name in ("folder.toml", "pipe.toml"):
+        assert fedgps("sweep", name, "--dry-run") == (2, f"error: {name} is not a file")
+
+
+@pytest.mark.timeout(30)
 def test_a_file_without_end_is_no_experiment(fedgps):
     with open("huge.toml", "wb") as file:
         file.truncate(10**12)
