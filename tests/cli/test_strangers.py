@@ -237,6 +237,16 @@ def test_no_name_becomes_a_link(tmp_path):
     assert console.file.getvalue() == "name\n"
 
 
+def test_the_timing_shows_the_name_of_a_folder_as_it_is(finished, fedgps):
+    folder = finished / "run[" / "x]"  # to rich the end of something that never began
+    shutil.copytree(finished / "trials", folder / "trials")
+    State("tiny", 1, 3).save(folder)
+    (folder / "trials" / SPEC.trial_id / "clients.parquet").write_text("broken")
+    code, said, _ = fedgps("status", "--timing", folder)
+    assert code == 0
+    assert f"{folder}/trials/{SPEC.trial_id}/clients.parquet is damaged" in said
+
+
 def test_verify_shows_the_name_of_a_folder_as_it_is(finished, monkeypatch):
     trial_json(finished).parent.rename(finished / "trials" / f"[link=x]{ESCAPES}[red]name")
     shown = []
