@@ -15,7 +15,9 @@ NAMED = 5  # of the folders found
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that does not exist, naming the one that may be meant."""
+    """Refuse what is not a folder, or does not exist, naming the one that may be meant."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is not a folder")
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}.{_near(folder)}")
 

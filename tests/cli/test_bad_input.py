@@ -128,6 +128,12 @@ def test_a_folder_or_a_pipe_is_no_experiment(fedgps, tmp_path):
         assert fedgps("sweep", name, "--dry-run") == (2, f"error: {name} is not a file")
 
 
+def test_a_file_is_no_folder(fedgps, tmp_path):
+    (tmp_path / "file").touch()
+    for command in ("status", "watch", "report", "resume", "export"):
+        assert fedgps(command, "file") == (2, "error: file is not a folder")
+
+
 @pytest.mark.timeout(30)
 def test_a_file_without_end_is_no_experiment(fedgps):
     with open("huge.toml", "wb") as file:
