@@ -1,6 +1,7 @@
 """Consoles that print text from results folders, and let none of it control the terminal."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -11,8 +12,12 @@ from fedgps_ray.units import printable
 class GuardedConsole(Console):
     """Lets nothing reach a terminal but what it shows: texts may come from anybody's folder.
 
-    All that is printed goes through render, also what a live view or a status line shows.
+    All that is printed goes through render, also what a live view or a status line shows. Words
+    between colons stay words: a path with :x: in it is to be copied as it is.
     """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(emoji=False, **options)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

@@ -15,7 +15,9 @@ NAMED = 5  # of the folders found
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that does not exist, naming the one that may be meant."""
+    """Refuse what is not a folder, or does not exist, naming the one that may be meant."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is not a folder")
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}.{_near(folder)}")
 
@@ -30,7 +32,9 @@ def check_target(folder: Path) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Refuse a file that does not exist, naming the one that may be meant."""
+    """Refuse what is not a file, or does not exist, naming the one that may be meant."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is not a file")
     if not path.is_file():
         raise UserError(f"there is no file {path}.{_near(path)}")
 

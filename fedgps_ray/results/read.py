@@ -297,8 +297,7 @@ def read_experiment(folder: Path) -> Row:
     path = folder / "experiment.json"
     try:
         content = files.read_json(path)
-        for cell in content["cells"]:
-            _check_cell(cell)
+        _check_cells(content["cells"])
         _check_layout(path, content.get("schema_version", LAYOUT_VERSION))
     except FileNotFoundError:
         raise UserError(f"{folder} has no experiment.json: it is not a sweep's folder") from None
@@ -311,9 +310,14 @@ def read_experiment(folder: Path) -> Row:
     return content
 
 
-def _check_cell(cell: Row) -> None:
-    if not identity.ID.fullmatch(cell["trial_id"]) or not isinstance(cell["spec"], dict):
-        raise LookupError(f"trial_id {cell['trial_id']!r}")
+def _check_cells(cells: Sequence[Row]) -> None:
+    known = set()
+    for cell in cells:
+        if not identity.ID.fullmatch(cell["trial_id"]) or not isinstance(cell["spec"], dict):
+            raise LookupError(f"trial_id {cell['trial_id']!r}")
+        if cell["trial_id"] in known:
+            raise ValueError(f"trial {cell['trial_id']} is there twice")
+        known.add(cell["trial_id"])
 
 
 # --- rows -----------------------------------------------------------------------------------------

@@ -121,6 +121,20 @@ def test_an_experiment_that_cannot_be_is_refused(fedgps, tmp_path, name):
 
 
 @pytest.mark.timeout(30)
+def test_a_folder_or_a_pipe_is_no_experiment(fedgps, tmp_path):
+    (tmp_path / "folder.toml").mkdir()
+    os.mkfifo(tmp_path / "pipe.toml")
+    for name in ("folder.toml", "pipe.toml"):
+        assert fedgps("sweep", name, "--dry-run") == (2, f"error: {name} is not a file")
+
+
+def test_a_file_is_no_folder(fedgps, tmp_path):
+    (tmp_path / "file").touch()
+    for command in ("status", "watch", "report", "resume", "export"):
+        assert fedgps(command, "file") == (2, "error: file is not a folder")
+
+
+@pytest.mark.timeout(30)
 def test_a_file_without_end_is_no_experiment(fedgps):
     with open("huge.toml", "wb") as file:
         file.truncate(10**12)

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from fedgps_ray import cli
 from fedgps_ray.api.guard import GuardedConsole
-from fedgps_ray.cli.app import err
+from fedgps_ray.cli.app import err, out
 from fedgps_ray.cli.commands import resume as resuming
 from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import load
@@ -235,6 +235,23 @@ def test_no_name_becomes_a_link(tmp_path):
     console = GuardedConsole(file=io.StringIO(), force_terminal=True, width=60)
     console.print("[link=http://example.org/\x1bc]name[/]")
     assert console.file.getvalue() == "name\n"
+
+
+def test_the_timing_shows_the_name_of_a_folder_as_it_is(finished, fedgps):
+    folder = finished / "run[" / "x]"  # to rich the end of something that never began
+    shutil.copytree(finished / "trials", folder / "trials")
+    State("tiny", 1, 3).save(folder)
+    (folder / "trials" / SPEC.trial_id / "clients.parquet").write_text("broken")
+    code, said, _ = fedgps("status", "--timing", folder)
+    assert code == 0
+    assert f"{folder}/trials/{SPEC.trial_id}/clients.parquet is damaged" in said
+
+
+@pytest.mark.parametrize("console", [out, err])
+def test_words_between_colons_stay_words(console):
+    with console.capture() as shown:
+        console.print("results: runs/a:smile:b:x:c", soft_wrap=True)
+    assert shown.get() == "results: runs/a:smile:b:x:c\n"
 
 
 def test_verify_shows_the_name_of_a_folder_as_it_is(finished, monkeypatch):

@@ -195,6 +195,15 @@ def test_an_id_that_cannot_be_one_is_refused(tmp_path, name):
         standing(tmp_path, timing=False)
 
 
+def test_an_experiment_has_no_trial_twice(tmp_path):
+    folder = shutil.copytree(LAYOUTS[2], tmp_path / "twice")
+    content = json.loads((folder / "experiment.json").read_text())
+    content["cells"].append(content["cells"][0])
+    files.write_json(folder / "experiment.json", content)
+    with pytest.raises(UserError, match=r"experiment\.json is damaged \(trial \w+ is there twice"):
+        standing(folder, timing=False)
+
+
 # --- columns that come and go ---------------------------------------------------------------------
 
 

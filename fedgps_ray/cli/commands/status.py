@@ -50,7 +50,7 @@ def _show(report: Settings) -> None:
     if "verified" in report:
         out.print(f"{report['verified']} ended trials are as they were when they ended")
     for name, value in report.get("timing", {}).items():
-        out.print(f"{name.replace('_', ' ')}: {value}")
+        out.print(escape(f"{name.replace('_', ' ')}: {value}"), soft_wrap=True)
     if not report["driven"] and report["counts"].get(schema.INTERRUPTED):
         again = f"to continue: fedgps-ray resume {shlex.quote(report['folder'])}"
         out.print(escape(again), soft_wrap=True)
