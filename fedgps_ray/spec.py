@@ -245,13 +245,20 @@ class TrialSpec(BaseModel):
         return copy
 
 
+def _number_of_actors(value: object) -> object:
+    """Return the number of client actors; 0: all work is done in this process."""
+    if value != "auto" and not (isinstance(value, int) and value >= 0):
+        raise UserError(f"actors: must be 'auto' or a number from 0, got {shown(value)}")
+    return value
+
+
 class ExecutionSpec(BaseModel):
     """How and where a trial runs; none of it changes a result."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     out: Path = Path("runs/default")
-    actors: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"  # 0: in this process
+    actors: Annotated[int | Literal["auto"], BeforeValidator(_number_of_actors)] = "auto"
     client_cpus: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     client_gpus: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     address: str | None = None  # of a running cluster; None: start one here

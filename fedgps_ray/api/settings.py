@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fedgps_ray.api.devices import device_settings
-from fedgps_ray.errors import UserError
 from fedgps_ray.experiment import resolve
 from fedgps_ray.experiment.suited import suited, suited_noise
 from fedgps_ray.experiment.tables import Table, merged, parse_setting, put
@@ -83,12 +82,4 @@ def execution(given: Settings) -> ExecutionSpec:
     in_process = {} if given.get("address") else {"actors": 0}
     log = given.get("log", ())
     logs = {"log": (log,) if isinstance(log, str) else tuple(log)}
-    return checked_execution(**{**in_process, **given, **logs})
-
-
-def checked_execution(**values: object) -> ExecutionSpec:
-    """Return how trials are to run."""
-    actors = values.get("actors", "auto")
-    if actors != "auto" and not (isinstance(actors, int) and actors >= 0):
-        raise UserError(f"actors: must be 'auto' or a number from 0, got {actors!r}")
-    return execution_spec(**values)
+    return execution_spec(**{**in_process, **given, **logs})

@@ -139,6 +139,14 @@ def test_storage_and_data_in_a_folder_are_shown_and_ignored(interrupted, fedgps,
     assert (victim / "thesis.txt").read_text() == "precious"
 
 
+def test_a_number_of_actors_that_cannot_be_is_one_line(interrupted, fedgps):
+    edit(interrupted, actors=-1)
+    code, said, errors = fedgps("resume", interrupted)
+    assert code == 2
+    where = f"error: {interrupted} says how to run, and that cannot be: "
+    assert f"{where}actors: must be 'auto' or a number from 0, got -1" in said + errors
+
+
 def test_what_the_user_repeats_is_used(interrupted, monkeypatch):
     edit(interrupted, storage="s3://theirs", actors=3)
     used = []

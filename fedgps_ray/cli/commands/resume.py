@@ -81,6 +81,10 @@ def _execution(told: Table, options: Resume, out: Path) -> ExecutionSpec:
     """Return how to run: as the user says, and as the folder says where that is harmless."""
     harmless = {key: told[key] for key in KEPT if key in told}
     harmless["log"] = [name for name in _logs(told) if name in LOCAL_LOGS]
+    try:
+        execution_spec(**harmless)
+    except UserError as problem:
+        raise UserError(f"{out} says how to run, and that cannot be: {problem}") from None
     files = known_files(told.get("files", {}))
     for line in _ignored(told, options):
         say(line)

@@ -9,7 +9,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedgps_ray.api.devices import check_devices, placed
-from fedgps_ray.api.settings import checked_execution
 from fedgps_ray.api.sweeps import Screen
 from fedgps_ray.cli.again import LOST, how_to_continue, survive
 from fedgps_ray.cli.app import err, out, say, show_json
@@ -21,7 +20,7 @@ from fedgps_ray.errors import UserError, first_line
 from fedgps_ray.experiment import Experiment, load, scaled
 from fedgps_ray.results.folders import check_target
 from fedgps_ray.results.mirror import Mirror
-from fedgps_ray.spec import ExecutionSpec
+from fedgps_ray.spec import ExecutionSpec, execution_spec
 from fedgps_ray.sweep.drive import drive
 from fedgps_ray.sweep.ledger import Facts, Ledger
 from fedgps_ray.sweep.observe import standing
@@ -76,7 +75,7 @@ def _plan(experiment: Experiment, options: Launch, file: str) -> SweepPlan:
     """Return what a launch of an experiment is to do; options win over the file."""
     folder = options.folder or Path("runs") / experiment.name
     own = {"out": folder, "files": experiment.files}
-    execution = checked_execution(**{**experiment.execution, **options.wanted, **own})
+    execution = execution_spec(**{**experiment.execution, **options.wanted, **own})
     if execution.actors == 0:
         raise UserError("actors = 0: a sweep runs on Ray; use 1 or more, or auto")
     for told in imported(experiment):

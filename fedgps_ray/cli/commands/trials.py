@@ -8,7 +8,7 @@ from rich.markup import escape
 from fedgps_ray.api.devices import device_settings, unused_gpu
 from fedgps_ray.api.progress import ending, follow, opening
 from fedgps_ray.api.running import has_ended, start
-from fedgps_ray.api.settings import checked_execution, suited_trial
+from fedgps_ray.api.settings import suited_trial
 from fedgps_ray.cli.again import expect_deaths, how_to_continue, survive
 from fedgps_ray.cli.app import err, out, say, show_json
 from fedgps_ray.cli.declared import Run
@@ -19,7 +19,7 @@ from fedgps_ray.loggers import following
 from fedgps_ray.methods import METHODS
 from fedgps_ray.results.read import read_trial
 from fedgps_ray.results.store import TrialStore
-from fedgps_ray.spec import ExecutionSpec, TrialSpec, columns, method_name
+from fedgps_ray.spec import ExecutionSpec, TrialSpec, columns, execution_spec, method_name
 from fedgps_ray.sweep.board import titled
 from fedgps_ray.tools.cost.brief import brief_seconds
 
@@ -28,7 +28,7 @@ def run(options: Run) -> None:
     """Run one trial."""
     values = _settings(options) | device_settings(options.wanted)
     spec, files, chosen = suited_trial(values, options.settings or [])
-    execution = checked_execution(out=options.folder, files=files, **options.wanted)
+    execution = execution_spec(out=options.folder, files=files, **options.wanted)
     say(_opening(spec, chosen))
     run_and_show(spec, kept_here(spec, execution), options.restart, options.as_json)
 
