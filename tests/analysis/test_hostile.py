@@ -132,7 +132,7 @@ def test_no_text_of_a_folder_becomes_markup_or_a_command(
     folder, harmless, tmp_path, monkeypatch, group
 ):
     """Also if the checks of trial.json and experiment.json let everything through."""
-    monkeypatch.setattr(read, "_check_cell", lambda cell: None)
+    monkeypatch.setattr(read, "_check_cells", lambda cells: None)
     monkeypatch.setattr(read, "_check_id", lambda folder, info: None)
     monkeypatch.setattr(read, "_check_types", lambda folder, info: None)
     for file, place in GROUPS[group]:

@@ -520,7 +520,7 @@ WRONG = [  # command, and what its message must name
     ("report", "name a results folder"),
     ("report gone --against code", "unknown comparison 'code'"),
     ("sweep gone.toml", "there is no file gone.toml"),
-    ("sweep empty", "there is no file empty"),
+    ("sweep empty", "empty is not a file"),
     (f"sweep {QUICKSTART} --set seed=[]", "seed = []: the list is empty"),
     ("watch gone", "there is no folder gone"),
     ("watch empty", "no trials in empty"),

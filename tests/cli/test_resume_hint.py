@@ -16,6 +16,7 @@ def test_a_storage_is_named_without_its_passwords(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(sweep, "drive", interrupted)
     monkeypatch.setattr(sweep, "survive", lambda *_: None)
     execution = ExecutionSpec(out=tmp_path, storage="s3://KEY:SECRET@bucket/x")
+    (tmp_path / "experiment.json").touch()
     with pytest.raises(typer.Exit):
         sweep._drive(SweepPlan("tiny", Ledger(tmp_path, []), execution, {}), as_json=False)
     told = capfd.readouterr().err.replace("\n", "")

@@ -155,15 +155,11 @@ def test_rows_reach_the_disk_about_once_a_second(tmp_path, monkeypatch):
     trial = TrialStore(tmp_path, SPEC)
     trial.make()
     path = trial.folder / "rounds.parquet"
-    trial.add(row(1), client_rows(1))
-    assert pq.read_table(path).num_rows == 1
-    trial.add(row(2), client_rows(2))
-    now[0] += 0.9
-    trial.add(row(3), client_rows(3))
-    assert pq.read_table(path).num_rows == 1
-    now[0] += 0.2
-    trial.add(row(4), client_rows(4))
-    assert pq.read_table(path).num_rows == 4
+    for number, pause, rows_there in ((1, 0, 1), (2, 0, 1), (3, 0.9, 1), (4, 0.2, 4)):
+        now[0] += pause
+        trial.add(row(number), client_rows(number))
+        trial.flush_in_time()
+        assert pq.read_table(path).num_rows == rows_there
 
 
 def test_trial_json_says_what_was_asked_for(tmp_path):
