@@ -383,7 +383,8 @@ class Doctor:
 class Verify:
     """Check here that the methods compute what they should, and that your own obey the laws.
 
-    With the folder of a run or sweep: train its finished trials again and compare every hash.
+    With the folder of a run or sweep: train the first and last rounds of its finished trials again
+    and compare every hash.
     """
 
     names: Annotated[
@@ -397,7 +398,8 @@ class Verify:
         bool, typer.Option("--ray", help="For your own methods: also compare with real actors.")
     ] = False
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="For a folder: how many rounds to train again.")
+        int | None,
+        typer.Option(min=1, help="For a folder: how many of the first rounds to train again."),
     ] = None
     full: Annotated[
         bool, typer.Option("--full", help="For a folder: all rounds, however long they take.")

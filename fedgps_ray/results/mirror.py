@@ -12,6 +12,7 @@ from pyarrow import fs
 
 from fedgps_ray.errors import CannotWrite, Lost, Overtaken, UserError
 from fedgps_ray.results import files, moves
+from fedgps_ray.results.checkpoints import manifests, read_manifest
 from fedgps_ray.results.read import DAMAGED, SEALED, NewerLayout, check_files, read_trial
 from fedgps_ray.results.schema import DONE
 from fedgps_ray.results.uri import redacted, without_secrets
@@ -351,15 +352,14 @@ def _checkpoint(folder: Path, full: bool) -> int:
     """Return the round of the newest whole checkpoint, which is of no use without its rows."""
     if not all((folder / name).exists() for name in ("rounds.parquet", "clients.parquet")):
         return 0
-    manifests = sorted((folder / "checkpoint").glob("round-*.json"), reverse=True)
-    rounds = (_rounds_of(path, full) for path in manifests)
+    rounds = (_rounds_of(path, full) for path in manifests(folder / "checkpoint"))
     return next((number for number in rounds if number is not None), 0)
 
 
 def _rounds_of(manifest: Path, full: bool) -> int | None:
     """Return the round of a checkpoint; None if it is damaged."""
     try:
-        content = files.read_json(manifest)
+        content = read_manifest(manifest)
         for name, sha256 in content["files"].items():
             file = manifest.with_name(name)
             if not file.is_file() or (full and files.sha256(file) != sha256):

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from fedgps_ray import identity
 from fedgps_ray.errors import UserError
-from fedgps_ray.results import files, tables
+from fedgps_ray.results import checkpoints, files, tables
 from fedgps_ray.results.folders import TRIALS, listed, may_have
 from fedgps_ray.results.schema import DONE, LAYOUT_VERSION, SPEC, STATUSES, TEXT
 from fedgps_ray.results.tables import Claim
@@ -430,7 +430,7 @@ def check_files(folder: Path, info: Row, full: bool = False) -> list[str]:
         told = [f"{path} is damaged (it is missing)" for path in missing]
         return [*told, *_changed_rows(folder, info)] if full else told
     known = info.get("files", {})
-    if not set(known) <= set(SEALED):
+    if not all(name in SEALED or checkpoints.KEPT.fullmatch(name) for name in known):
         return [f"{folder / 'trial.json'} is damaged (it has hashes of unknown files)"]
     problems = (_file_problem(folder / name, digest, full) for name, digest in known.items())
     return [problem for problem in problems if problem]
@@ -461,9 +461,12 @@ def is_sealed(info: Row) -> bool:
     return files.SEAL in info and (info["status"] not in DONE or "files" in info)
 
 
-def hashes(folder: Path) -> dict[str, str]:
-    """Return the hash of each of a trial's files."""
-    return {name: files.sha256(folder / name) for name in SEALED if (folder / name).exists()}
+def hashes(folder: Path, rounds_done: int = 0) -> dict[str, str]:
+    """Return the hash of each of a trial's files, after some rounds also of its checkpoint's."""
+    paths = [folder / name for name in SEALED if (folder / name).exists()]
+    with contextlib.suppress(*DAMAGED):  # then none is kept
+        paths += checkpoints.worth_keeping(folder, rounds_done)
+    return {path.relative_to(folder).as_posix(): files.sha256(path) for path in paths}
 
 
 def _file_problem(path: Path, digest: object, full: bool) -> str | None:

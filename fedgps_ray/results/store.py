@@ -1,5 +1,6 @@
 """Writing a trial's folder: its settings, status and rows."""
 
+import contextlib
 import hashlib
 import platform
 import time
@@ -99,7 +100,7 @@ class TrialStore:
         if info["status"] not in schema.DONE:
             info["files"] = None
         elif before["status"] not in schema.DONE:  # a seal is made once: it is not to cover changes
-            info["files"] = hashes(self.folder)
+            info["files"] = hashes(self.folder, info["summary"]["rounds_done"])
         told = {name: _legible(fact) for name, fact in info.items() if fact is not None}
         files.write_json(self.folder / "trial.json", told)
 
@@ -116,6 +117,16 @@ class TrialStore:
         for path in (*self.folder.glob(".*.part"), *self.checkpoints.glob(".*.part")):
             if path.is_symlink() or path.is_file():
                 path.unlink(missing_ok=True)
+
+    def remove_checkpoints(self) -> None:
+        """Remove all checkpoints of a trial that has ended but the one that is sealed with it."""
+        sealed = read_trial(self.folder).get("files", {})
+        with contextlib.suppress(OSError):
+            for path in self.checkpoints.iterdir():
+                if f"{self.checkpoints.name}/{path.name}" not in sealed:
+                    path.unlink()
+            if not any(self.checkpoints.iterdir()):
+                self.checkpoints.rmdir()
 
     # --- rows -----------------------------------------------------------------------------------
 

@@ -1,6 +1,5 @@
 """Snapshots on disk, complete or absent: tensors as safetensors, the rest as JSON, no pickle."""
 
-import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fedgps_ray.errors import CannotWrite
-from fedgps_ray.identity import Table
 from fedgps_ray.results import files
+from fedgps_ray.results.checkpoints import manifests, read_manifest
 from fedgps_ray.results.read import DAMAGED
 from fedgps_ray.rounds.loop import Snapshot
 from fedgps_ray.rounds.packing import Skeleton, pack, unpack
@@ -24,7 +23,6 @@ from fedgps_ray.units import printable
 
 Store = Callable[[Sequence[object]], list[Handle]]
 UNREADABLE = (*DAMAGED, ImportError, safetensors.SafetensorError)
-FILE = re.compile(r"[\w-]+\.safetensors")  # of this folder and no other
 CPU = torch.device("cpu")
 OF_CLIENT = "client-"  # how the names of files begin that hold what a client keeps
 WORTH_MAPPING = 1_000_000  # bytes; less stays in memory
@@ -161,7 +159,7 @@ def load(
     """
     files.refuse_link(folder)
     problems: list[str] = []
-    for path in _manifests(folder):
+    for path in manifests(folder):
         try:
             snapshot = _read(path, store, own, fits, device)
             if not has_model(snapshot.state):
@@ -198,28 +196,10 @@ def _make(folder: Path) -> None:
         raise CannotWrite(f"cannot write {folder}: {problem}") from None
 
 
-def _manifests(folder: Path) -> list[Path]:
-    """Return the manifests, the newest first; from a million rounds on, names are longer."""
-    paths = folder.glob("round-*.json")
-    return sorted(paths, key=lambda path: (len(path.name), path.name), reverse=True)
-
-
-def _manifest(path: Path) -> Table:
-    """Return a manifest, checked as far as the names of its files and the number of its rounds."""
-    manifest = files.read_json(path)
-    rounds_done = manifest["rounds_done"]
-    if not isinstance(rounds_done, int) or path.stem != f"round-{rounds_done:06d}":
-        raise ValueError(f"rounds_done is {rounds_done!r}")
-    for name in manifest["files"]:
-        if not FILE.fullmatch(name):
-            raise ValueError(f"it names a file {name!r}")
-    return manifest
-
-
 def _read(
     path: Path, store: Store, own: Collection[str], fits: Fits, device: torch.device
 ) -> Snapshot:
-    manifest = _manifest(path)
+    manifest = read_manifest(path)
     rows = manifest.get("rows")
     if not fits(manifest["rounds_done"], None if rows is None else Rows(**rows)):
         raise ValueError("the rows of finished rounds are missing or were changed")
@@ -245,9 +225,9 @@ def _read(
 
 
 def _clean(folder: Path) -> None:
-    manifests = _manifests(folder)
-    unused = manifests[KEEP:]
-    needed = {name for path in manifests[:KEEP] for name in _manifest(path)["files"]}
+    ours = manifests(folder)
+    unused = ours[KEEP:]
+    needed = {name for path in ours[:KEEP] for name in read_manifest(path)["files"]}
     unused += [path for path in folder.glob("*.safetensors") if path.name not in needed]
     for path in unused:
         if not path.is_dir():  # which none of ours is

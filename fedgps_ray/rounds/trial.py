@@ -269,7 +269,7 @@ class _Trial:
             reason = self.diverged if status == DIVERGED else None
             self.store.note(status=status, diverged=reason, **facts)
         if status in ENDED:  # only now: killed before, the trial would start from the first round
-            shutil.rmtree(self.store.checkpoints, ignore_errors=True)
+            self.store.remove_checkpoints()
 
     def _write_model(self) -> None:
         """Leave the last global model, tensor by tensor under its name."""

@@ -1,16 +1,19 @@
 """A finished trial trained again from its settings: proof that they give the hashes on record."""
 
 import math
+import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from fedgps_ray.errors import UserError
+from fedgps_ray.events import Event, Started
 from fedgps_ray.identity import Settings, Table, canonical
-from fedgps_ray.results import schema
+from fedgps_ray.results import files, schema
+from fedgps_ray.results.checkpoints import KEPT
 from fedgps_ray.results.read import (
     UNREADABLE,
     check,
@@ -42,9 +45,10 @@ class Replay(NamedTuple):
     """How many of a trial's rounds were trained again, and what came of it."""
 
     trial_id: str
-    replayed: int
+    replayed: int  # from the first round on
     rounds: int  # on record
     problem: str | None = None
+    last: int = 0  # from the checkpoint on that the trial has kept
 
     @property
     def holds(self) -> bool:
@@ -54,18 +58,21 @@ class Replay(NamedTuple):
     def __str__(self) -> str:
         if self.problem is not None:
             return f"{self.trial_id}: {self.problem}"
-        scope = "all" if self.replayed == self.rounds else "the first"
+        which = f"the first {self.replayed}" + (f" and the last {self.last}" if self.last else "")
+        if self.replayed == self.rounds:
+            which = f"all {self.rounds}"
         return (
-            f"{self.trial_id}: {scope} {self.replayed} of {self.rounds} rounds trained again, the"
-            " weights and figures of each are those on record"
+            f"{self.trial_id}: {which} of {self.rounds} rounds trained again, the weights and"
+            " figures of each are those on record"
         )
 
 
-def replay(folder: Path, wanted: int | None, full: bool, files: Settings) -> Replay:
+def replay(folder: Path, wanted: int | None, full: bool, sources: Settings) -> Replay:
     """Train a trial's rounds again in this process, in a folder of their own, and compare.
 
-    wanted: how many rounds; without it as many as are cheap, or all if full.
-    files: data_dir, and the paths of the files that its settings name by content.
+    That is the first ones, and the last ones from the checkpoint on that the trial has kept.
+    wanted: how many of the first; without it as many as are cheap, or all if full.
+    sources: data_dir, and the paths of the files that its settings name by content.
     """
     if problems := check(folder, full=True):
         return Replay(folder.name, 0, 0, "; ".join(problems))
@@ -79,11 +86,29 @@ def replay(folder: Path, wanted: int | None, full: bool, files: Settings) -> Rep
     if problem := record.contradiction():
         return Replay(folder.name, 0, len(record.rounds), problem)
     rows = record.rounds
-    number = min(wanted or (len(rows) if full else _cheap(rows)), len(rows))
+    number, last = min(wanted or (len(rows) if full else _cheap(rows)), len(rows)), 0
     with tempfile.TemporaryDirectory() as place:
-        execution = ExecutionSpec(out=Path(place), actors=0, **files)
-        problem = _difference(record, number, execution)
-    return Replay(folder.name, number, len(rows), problem)
+        execution = ExecutionSpec(out=Path(place), actors=0, **sources)
+        problem = _difference(record, 0, number, execution)
+    if problem is None and number < len(rows):
+        last, problem = _train_last(record, sources)
+    return Replay(folder.name, number, len(rows), problem, last)
+
+
+def _train_last(record: "Record", sources: Settings) -> tuple[int, str | None]:
+    """Train the rounds after the checkpoint that a trial has kept; return how many these are."""
+    kept = [found for name in record.info["files"] if (found := KEPT.fullmatch(name))]
+    begun = next((int(found[2]) for found in kept if found[2]), None)
+    if begun is None:
+        return 0, None
+    with tempfile.TemporaryDirectory() as place:
+        execution = ExecutionSpec(out=Path(place), actors=0, **sources)
+        try:
+            record.copy(execution.out, [found[0] for found in kept])
+        except UserError as link:
+            return 0, str(link)
+        number = len(record.rounds)
+        return number - begun, _difference(record, begun, number, execution)
 
 
 def _rows(folder: Path, name: str, info: Table) -> list[Table]:
@@ -108,6 +133,17 @@ class Record(NamedTuple):
     def rounds(self) -> list[Table]:
         """One row per round."""
         return self.rows["rounds.parquet"]
+
+    def copy(self, out: Path, kept: list[str]) -> None:
+        """Copy the trial with a checkpoint to another folder, as if it had not ended."""
+        place = out / "trials" / self.folder.name
+        (place / "checkpoint").mkdir(parents=True)
+        files.refuse_link(self.folder / "checkpoint")
+        for name in (*TABLES, *kept):
+            files.refuse_link(self.folder / name)
+            shutil.copyfile(self.folder / name, place / name)
+        info = {key: value for key, value in self.info.items() if key != "files"}
+        files.write_json(place / "trial.json", {**info, "status": schema.INTERRUPTED})
 
     def contradiction(self) -> str | None:
         """Return in what trial.json and the rows contradict each other."""
@@ -152,27 +188,40 @@ def _cheap(rows: list[Table]) -> int:
     return len(rows)
 
 
-def _difference(record: Record, number: int, execution: ExecutionSpec) -> str | None:
-    """Return the first difference between what is on record and what is computed now."""
+def _difference(record: Record, begun: int, number: int, execution: ExecutionSpec) -> str | None:
+    """Return the first difference between rounds on record and what is computed now."""
+    is_part = number < len(record.rounds) or record.info["status"] == schema.STOPPED
     try:
         events = run_trial(spec_of(record.folder, record.info), execution)
     except UserError as problem:
         return str(problem)
-    rows = iter(record.rounds[:number])
-    is_part = number < len(record.rounds) or record.info["status"] == schema.STOPPED
     try:
-        for now in (event for event in events if isinstance(event, dict)):
-            if told := _other(next(rows), now, OF_ROUNDS):
-                return _explained(f"round {now['round']}: {told}", record.info)
-            if is_part and now["round"] == number:
-                return None
-    except StopIteration:
-        return "it went on for longer this time"
+        told = _other_rounds(record, events, record.rounds[begun:number], is_part)
     except UserError as problem:
         return f"it cannot be trained again: {problem}"
     finally:
         events.close()
+    if told or is_part:
+        return told
     return _other_files(record, execution.out / "trials" / record.folder.name)
+
+
+def _other_rounds(
+    record: Record, events: Iterator[Event], rows: list[Table], is_part: bool
+) -> str | None:
+    """Say in what rounds differ that are trained now; of a part no more than are on record."""
+    left = list(reversed(rows))
+    for event in events:
+        if isinstance(event, Started) and event.problems:
+            return "; ".join(event.problems)
+        if isinstance(event, dict):
+            if not left:
+                return "it went on for longer this time"
+            if told := _other(left.pop(), event, OF_ROUNDS):
+                return _explained(f"round {event['round']}: {told}", record.info)
+        if is_part and not left:
+            break
+    return None
 
 
 def _other(row: Table, now: Table, readers: Mapping[str, Reader]) -> str | None:

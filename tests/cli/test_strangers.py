@@ -457,6 +457,59 @@ def test_a_replay_proves_what_a_seal_cannot(finished, fedgps):
     assert "the first 1 of 3 rounds" in " ".join(said.split())
 
 
+@pytest.fixture
+def with_checkpoint(tmp_path):
+    """Return a results folder whose trial has kept the checkpoint after its second round."""
+    list(run_trial(SPEC, ExecutionSpec(out=tmp_path, actors=0, checkpoint_seconds=0)))
+    return tmp_path
+
+
+def test_the_last_rounds_are_trained_again_from_the_checkpoint(with_checkpoint, fedgps):
+    code, said, _ = fedgps("verify", with_checkpoint, "--rounds", 1)
+    assert code == 0
+    assert "the first 1 and the last 1 of 3 rounds trained again" in " ".join(said.split())
+
+
+def test_training_the_last_rounds_again_tells_a_forged_last_accuracy(with_checkpoint, fedgps):
+    path = trial_json(with_checkpoint).with_name("rounds.parquet")
+    rows = read_rows(path, schema.ROUNDS)
+    place = rows.column_names.index("accuracy")
+    forged = [*rows["accuracy"].to_pylist()[:-1], 0.999]
+    write(path, rows.set_column(place, "accuracy", [forged]))
+    reseal(with_checkpoint, summary=summary(read_rows(path, schema.ROUNDS).to_pylist()))
+    assert fedgps("status", with_checkpoint, "--verify")[0] == 0
+    code, said, _ = fedgps("verify", with_checkpoint, "--rounds", 1)
+    assert (code, "round 3: accuracy is 0.999" in " ".join(said.split())) == (1, True), said
+
+
+def test_a_kept_checkpoint_that_goes_with_other_rows_is_told(with_checkpoint, fedgps):
+    path = trial_json(with_checkpoint).with_name("rounds.parquet")
+    rows = read_rows(path, schema.ROUNDS)
+    place = rows.column_names.index("loss")
+    forged = [rows["loss"].to_pylist()[0], 0.001, rows["loss"].to_pylist()[2]]
+    write(path, rows.set_column(place, "loss", [forged]))
+    reseal(with_checkpoint)
+    code, said, _ = fedgps("verify", with_checkpoint, "--rounds", 1)
+    told = "the rows of finished rounds are missing or were changed"
+    assert (code, told in " ".join(said.split())) == (1, True), said
+
+
+def test_a_replay_follows_no_link_out_of_the_folder(with_checkpoint, fedgps, tmp_path_factory):
+    trial = trial_json(with_checkpoint).parent
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "checkpoint"
+    (trial / "checkpoint").rename(elsewhere)
+    (trial / "checkpoint").symlink_to(elsewhere)
+    code, said, _ = fedgps("verify", with_checkpoint, "--rounds", 1)
+    assert (code, "is a symbolic link" in " ".join(said.split())) == (1, True), said
+
+
+def reseal(folder, **facts):
+    """Make all hashes again, as somebody might who wants to be believed."""
+    path = trial_json(folder)
+    info = json.loads(path.read_text()) | facts
+    files.write_json(path, {**info, "files": hashes(path.parent, info["spec"]["rounds"])})
+
+
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_a_trial_that_a_search_stopped_is_replayed_as_far_as_it_came(rounds, tmp_path, fedgps):
     interrupted = stopped_after(rounds, tmp_path)
@@ -543,10 +596,7 @@ def test_a_replay_tells_another_model(finished, fedgps):
 
 
 def is_believed_until_replayed(folder, fedgps, told):
-    """Make all hashes again, as somebody might who wants to be believed."""
-    path = trial_json(folder)
-    info = json.loads(path.read_text())
-    files.write_json(path, {**info, "files": hashes(path.parent)})
+    reseal(folder)
     assert fedgps("status", folder, "--verify")[0] == 0
     code, said, _ = fedgps("verify", folder, "--full")
     assert (code, told in " ".join(said.split())) == (1, True), said

@@ -27,6 +27,10 @@ NAME = f"trials/{SPEC.trial_id}"
 ENDED = [
     f"{NAME}/{file}"
     for file in (
+        "checkpoint/client-0-000001.safetensors",
+        "checkpoint/client-1-000002.safetensors",
+        "checkpoint/round-000002.json",
+        "checkpoint/state-000002.safetensors",
         "clients.parquet",
         "model.safetensors",
         "partition.parquet",

@@ -183,7 +183,7 @@ def test_what_could_not_be_sent_is_not_lost(uri, proxy, tmp_path):
     mirror.put(tmp_path, NAME)
     assert mirror.fetch(tmp_path / "second", NAME)
     assert read_trial(tmp_path / "second" / NAME)["status"] == "finished"
-    assert "checkpoint" not in [path.name for path in (tmp_path / "second" / NAME).iterdir()]
+    assert check(tmp_path / "second" / NAME, full=True) == []
 
 
 @pytest.mark.slow

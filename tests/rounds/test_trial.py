@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from fedgps_ray.data.datasets import NO_SOURCE
 from fedgps_ray.errors import CannotWrite, Lost, Stopped, UserError
 from fedgps_ray.methods import FedAvg
-from fedgps_ray.results import files
+from fedgps_ray.results import checkpoints, files
 from fedgps_ray.results.read import check, read_trial
 from fedgps_ray.results.store import RowHash, TrialStore
 from fedgps_ray.rounds import trial as trial_module
@@ -216,7 +216,8 @@ def test_an_interrupted_trial_ends_as_if_it_had_not_been(whole, tmp_path, done):
         left, right = (without_seconds(read(spec, where, name)) for where in (out, tmp_path))
         pd.testing.assert_frame_equal(left, right, check_exact=True)
     assert read_trial(folder_of(spec, tmp_path))["status"] == "finished"
-    assert "checkpoint" not in names(folder_of(spec, tmp_path))
+    kept = [path.name for path in folder_of(spec, tmp_path).glob("checkpoint/*.json")]
+    assert kept == ([f"round-{done:06d}.json"] if done < 4 else [])
 
 
 def test_starting_over_discards_nothing_before_the_trial_is_ready(whole, tmp_path, monkeypatch):
@@ -382,10 +383,34 @@ def test_killed_between_the_last_word_and_the_clean_up_nothing_is_lost(tmp_path,
 
     spec = spec_of("fedavg", rounds=2)
     with monkeypatch.context() as patched:
-        patched.setattr(trial_module.shutil, "rmtree", kill)
+        patched.setattr(TrialStore, "remove_checkpoints", kill)
         with pytest.raises(SystemExit):
             rows_of(spec, tmp_path, checkpoint_seconds=0)
-    assert read_trial(folder_of(spec, tmp_path))["status"] == "finished"
+    folder = folder_of(spec, tmp_path)
+    assert read_trial(folder)["status"] == "finished"
+    assert check(folder, full=True) == []
+
+
+def test_of_an_ended_trial_the_checkpoint_before_its_last_round_is_kept_and_sealed(tmp_path):
+    spec = spec_of("scaffold")
+    rows_of(spec, tmp_path, checkpoint_seconds=0)
+    folder = folder_of(spec, tmp_path)
+    there = {f"checkpoint/{path.name}" for path in (folder / "checkpoint").iterdir()}
+    assert "checkpoint/round-000003.json" in there
+    assert there == {name for name in read_trial(folder)["files"] if name.startswith("checkpoint")}
+    state = folder / "checkpoint" / "state-000003.safetensors"
+    state.write_bytes(state.read_bytes()[:-1] + b"?")
+    assert [str(state) in problem for problem in check(folder)] == [True]
+
+
+@pytest.mark.parametrize("limit", ["MOST_FILES", "MOST_BYTES"])
+def test_no_checkpoint_is_kept_that_takes_much_room(tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(checkpoints, limit, 1)
+    monkeypatch.setattr(checkpoints, "MOST_MODELS", 1)
+    spec = spec_of("scaffold")
+    rows_of(spec, tmp_path, checkpoint_seconds=0)
+    assert "checkpoint" not in names(folder_of(spec, tmp_path))
+    assert check(folder_of(spec, tmp_path), full=True) == []
 
 
 def test_a_truncated_checkpoint_costs_one_round_and_is_told(whole, tmp_path):
