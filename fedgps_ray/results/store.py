@@ -100,7 +100,7 @@ class TrialStore:
         if info["status"] not in schema.DONE:
             info["files"] = None
         elif before["status"] not in schema.DONE:  # a seal is made once: it is not to cover changes
-            info["files"] = hashes(self.folder, info["summary"]["rounds_done"])
+            info["files"] = hashes(self.folder, info.get("summary", {}).get("rounds_done", 0))
         told = {name: _legible(fact) for name, fact in info.items() if fact is not None}
         files.write_json(self.folder / "trial.json", told)
 

@@ -97,7 +97,7 @@ def replay(folder: Path, wanted: int | None, full: bool, sources: Settings) -> R
 
 def _train_last(record: "Record", sources: Settings) -> tuple[int, str | None]:
     """Train the rounds after the checkpoint that a trial has kept; return how many these are."""
-    kept = [found for name in record.info["files"] if (found := KEPT.fullmatch(name))]
+    kept = [found for name in record.info.get("files", {}) if (found := KEPT.fullmatch(name))]
     begun = next((int(found[2]) for found in kept if found[2]), None)
     if begun is None:
         return 0, None

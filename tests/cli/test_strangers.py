@@ -521,10 +521,11 @@ def test_a_trial_that_a_search_stopped_is_replayed_as_far_as_it_came(rounds, tmp
     assert (code, told in " ".join(said.split())) == (0, True), said
 
 
-def test_a_replay_of_older_trials_compares_what_they_have(tmp_path, fedgps):
+@pytest.mark.parametrize("scope", [["--full"], ["--rounds", 1]])
+def test_a_replay_of_older_trials_compares_what_they_have(tmp_path, fedgps, scope):
     for layout in ("layout1", "layout2"):
         shutil.copytree(RESULTS / layout / "trials", tmp_path / "trials", dirs_exist_ok=True)
-    _, out, _ = fedgps("verify", tmp_path, "--full", "--json")
+    _, out, _ = fedgps("verify", tmp_path, *scope, "--json")
     told = {each["trial_id"]: each["problem"] for each in json.loads(out)}
     assert len(told) == 6
     assert sum("by an older version" in (problem or "") for problem in told.values()) == 3
