@@ -8,7 +8,7 @@ import pandas as pd
 
 from fedgps_ray.analysis import figures, load, metrics
 from fedgps_ray.results.folders import PLAN, has_lost_plan
-from fedgps_ray.results.read import Row, read_experiment
+from fedgps_ray.results.read import OPEN_PLAN, Row, has_open_plan, read_experiment
 
 FIGURES = (  # all that the tables and figures of a report need of a round
     *("round", "accuracy", "class_accuracy", "divergence", "update_diversity"),
@@ -49,7 +49,7 @@ def read(folders: Sequence[Path], tell: load.Tell = load.silent) -> Frames:
     runs = metrics.runs(trials, rounds)
     partitions = source.partitions(_examples(runs))
     unread = [text for frame in (trials, rounds, partitions) for text in frame.attrs["problems"]]
-    problems = dict.fromkeys([*unread, *_lost_plans(folders)])
+    problems = dict.fromkeys([*unread, *_doubtful_plans(folders)])
     runs.attrs["problems"] = list(problems)  # whoever shows the runs tells all that was left out
     return Frames(
         runs,
@@ -67,14 +67,13 @@ def _examples(runs: pd.DataFrame) -> set[str]:
     return set(has_one.drop_duplicates(["setting", "scenario"])["trial_id"])
 
 
-def _lost_plans(folders: Sequence[Path]) -> list[str]:
-    """Say which sweeps do not tell any more what they were to run."""
-    places = [place for folder in folders for place in (folder, *sorted(folder.glob("*/")))]
-    return [
-        f"{place / PLAN} is gone: planned trials that have not begun are not known"
-        for place in places
-        if has_lost_plan(place)
-    ]
+def _doubtful_plans(folders: Sequence[Path]) -> Iterator[str]:
+    """Say which sweeps do not tell any more, or not for certain, what they were to run."""
+    for place in (place for folder in folders for place in (folder, *sorted(folder.glob("*/")))):
+        if has_lost_plan(place):
+            yield f"{place / PLAN} is gone: planned trials that have not begun are not known"
+        elif has_open_plan(place):
+            yield f"{place}/{OPEN_PLAN}"
 
 
 def _planned(folders: Sequence[Path]) -> list[Row]:

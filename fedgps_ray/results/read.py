@@ -15,7 +15,7 @@ import pyarrow as pa
 from fedgps_ray import identity
 from fedgps_ray.errors import UserError
 from fedgps_ray.results import checkpoints, files, tables
-from fedgps_ray.results.folders import TRIALS, listed, may_have
+from fedgps_ray.results.folders import PLAN, TRIALS, listed, may_have
 from fedgps_ray.results.schema import DONE, LAYOUT_VERSION, SPEC, STATUSES, TEXT
 from fedgps_ray.results.tables import Claim
 from fedgps_ray.units import printable
@@ -32,6 +32,7 @@ LONGEST = 300  # characters of an error message that come from a file
 QUICK_BYTES = 8 * 2**20  # of a model that is hashed every time, not only when asked for
 ROWS = ("rounds.parquet", "clients.parquet", "partition.parquet")
 SEALED = (*ROWS, "model.safetensors")
+OPEN_PLAN = f"{PLAN} is not sealed: changes to it cannot be noticed"  # from older versions
 MOST_CLASSES = 100_000
 MAY_LACK = ("alpha", "classes_per_client", "weighting")  # of these a trial has what it needs
 
@@ -294,7 +295,7 @@ def headless(folder: Path) -> list[Path]:
 
 def read_experiment(folder: Path) -> Row:
     """Return experiment.json of a sweep's folder: its cells, and what else it says."""
-    path = folder / "experiment.json"
+    path = folder / PLAN
     try:
         content = files.read_json(path)
         _check_cells(content["cells"])
@@ -310,7 +311,14 @@ def read_experiment(folder: Path) -> Row:
     return content
 
 
+def has_open_plan(folder: Path) -> bool:
+    """Say whether a folder has an experiment.json whose changes cannot be noticed."""
+    return (folder / PLAN).exists() and files.SEAL not in read_experiment(folder)
+
+
 def _check_cells(cells: Sequence[Row]) -> None:
+    if not cells:
+        raise ValueError("it names no trials")
     known = set()
     for cell in cells:
         if not identity.ID.fullmatch(cell["trial_id"]) or not isinstance(cell["spec"], dict):

@@ -13,6 +13,7 @@ from fedgps_ray.results.index import Index, stamp_of
 from fedgps_ray.results.mirror import Mirror
 from fedgps_ray.results.read import (
     DAMAGED,
+    OPEN_PLAN,
     NewerLayout,
     check,
     check_files,
@@ -226,7 +227,7 @@ def read(folder: Path) -> tuple[Ledger, Facts]:
         ) from None
     ledger = Ledger(folder, specs, labels)
     if not is_sealed:
-        ledger.notes.append("experiment.json is not sealed: changes to it cannot be noticed")
+        ledger.notes.append(OPEN_PLAN)
     return ledger, facts
 
 

@@ -13,8 +13,10 @@ from fedgps_ray.results.folders import has_lost_plan
 from fedgps_ray.results.index import Index, in_short
 from fedgps_ray.results.read import (
     DAMAGED,
+    OPEN_PLAN,
     UNREADABLE,
     check_files,
+    has_open_plan,
     has_readable_clients,
     headless,
     read_experiment,
@@ -217,6 +219,8 @@ def standing(folder: Path, timing: bool, verify: bool = False) -> Table:
     }
     if has_lost_plan(folder):
         answer["note"] = "experiment.json is gone; what is shown comes from the trials"
+    elif has_open_plan(folder):
+        answer["note"] = OPEN_PLAN
     if verify:
         hashed = sum(bool(info.get("has_files")) for info in infos.values())
         answer["verified"] = hashed - len(set(problems) & set(infos))

@@ -169,7 +169,7 @@ class Tracker:
             self.state.diverged += 1
         else:
             self.state.finished += 1
-        if status == STOPPED:
+        if status == STOPPED and "summary" in info:  # else killed before it had one: it goes on
             self.stopped.add(trial_id)
         best = info.get("summary", {}).get("best_accuracy")
         score = "" if best is None else f", best accuracy {best:.2%}"

@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from fedgps_ray.errors import UserError
 from fedgps_ray.results import files, index
 from fedgps_ray.sweep import observe
 from fedgps_ray.sweep.observe import Observer, standing
@@ -127,3 +128,21 @@ def test_a_launch_that_took_no_time_has_no_share(folder):
     known = json.loads(path.read_text())
     files.write_json(path, {**known, "slots": 2, "ended": known["began"]})
     assert standing(folder, timing=True)["timing"]["training_share"] == "-"
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_status_tells_of_a_plan_without_a_seal(folder, sealed):
+    path = folder / "experiment.json"
+    content = json.loads(path.read_text())
+    content["cells"] = content["cells"][:-1]
+    content.pop(files.SEAL, None)
+    files.write_json(path, content) if sealed else path.write_text(json.dumps(content))
+    told = standing(folder, timing=False)
+    assert ("is not sealed" in told.get("note", "")) == (not sealed)
+
+
+def test_a_plan_without_trials_is_damaged(folder):
+    path = folder / "experiment.json"
+    files.write_json(path, json.loads(path.read_text()) | {"cells": []})
+    with pytest.raises(UserError, match="names no trials"):
+        standing(folder, timing=False)

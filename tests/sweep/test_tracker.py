@@ -64,6 +64,16 @@ def test_restarts_are_counted(tracker):
     assert "starts again from its checkpoint" in tracker.said[-1]
 
 
+@pytest.mark.parametrize("has_summary", [True, False])
+def test_only_a_trial_that_has_summed_itself_up_counts_as_stopped_by_a_search(tracker, has_summary):
+    _, trial_id, _ = ids(tracker)
+    tracker.begun(trial_id)
+    facts = {"summary": {"rounds_done": 1, "best_accuracy": 0.25}} if has_summary else {}
+    tracker.note(trial_id, status="running", **facts)
+    tracker.ended(trial_id)
+    assert tracker.stopped == ({trial_id} if has_summary else set())
+
+
 def test_a_failure_is_kept_with_its_first_line(tracker):
     _, trial_id, _ = ids(tracker)
     tracker.begun(trial_id)
