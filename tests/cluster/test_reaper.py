@@ -27,12 +27,21 @@ def start(tmp_path):
         with (folder / "out.txt").open("w") as output:
             process = subprocess.Popen([*SLEEP, *arguments], stdout=output)
         started.append(process)
+        wait_for_name(process)
         return process
 
     yield begin
     for process in started:
         process.kill()
         process.wait()
+
+
+def wait_for_name(process):
+    """Wait until the system knows how a process was called: Popen may return a moment before."""
+    deadline = time.monotonic() + patient(5)
+    while not Path(f"/proc/{process.pid}/cmdline").read_bytes():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_processes_are_known_by_their_output_and_by_what_ray_was_told(start, tmp_path):
@@ -55,6 +64,8 @@ def test_agents_are_known_by_any_file_they_have_there(tmp_path):
             for name in ("ray::DashboardAgent", "editor")
         )
     try:
+        for process in (agent, other):
+            wait_for_name(process)
         assert set(reaper.processes_of(session)) == {agent.pid}
     finally:
         for process in (agent, other):
