@@ -18,7 +18,8 @@ def main() -> None:
     if sys.argv[1:2] and sys.argv[1] in WITH_RAY:
         parent.go_on_in_child(lambda end: load("fedgps_ray.cli.again:go_on")(end))
     try:
-        load("fedgps_ray.cli:main")()
+        with parent.ending_by_itself():
+            load("fedgps_ray.cli:main")()
     except SystemExit as end:
         if "ray" in sys.modules and isinstance(end.code, int):
             end_now(end.code)

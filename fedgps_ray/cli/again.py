@@ -72,16 +72,18 @@ def _answer(loss: "Loss", folder: Path, execution: "ExecutionSpec") -> None:
 
 
 def go_on(end: End) -> None:
-    """Go on after the command's process was stopped, or ended by Ray while it was connecting."""
+    """Go on after the command's process was stopped, or ended by Ray."""
     err.show_cursor(True)
     what, again = "Ray has died or hung while the command was connecting to it", "the same command"
-    attempt = end.attempt
+    attempt, seconds = end.attempt, 0.0
+    if attempt is not None and attempt.until is None:
+        what, seconds = "Ray has died and has ended the command", time.monotonic() - attempt.since
     if end.is_stopped or attempt is None:  # whoever stopped the command may have stopped Ray too
         leave(f"interrupted; to continue: {again}", 130)
     elif not attempt.is_own:
         leave(f"{what}; once the cluster is back, continue with: {again}")
     else:
-        _start_again(what, again, Start(attempt.words, attempt.starts, 0.0))
+        _start_again(what, again, Start(attempt.words, attempt.starts, seconds))
 
 
 def _start_again(what: str, again: str, last: Start) -> None:

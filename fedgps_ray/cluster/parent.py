@@ -1,8 +1,9 @@
 """The parent of a command: waits for it, passes signals on to it, and ends as it does.
 
 Ray's core ends a driver on the spot, past any exception, if the process to which the driver
-connects dies in that moment; if that process hangs, so do all of the driver's Python threads. Only
-another process can start the command again.
+connects dies in that moment, or its control process while a question to it is on its way; if the
+one to connect to hangs, so do all of the driver's Python threads. Only another process can start
+the command again.
 """
 
 import contextlib
@@ -32,16 +33,17 @@ _stopped_at = -ECHO_SECONDS  # when the last request to stop came, echoes aside
 
 
 class Attempt(NamedTuple):
-    """A connection to Ray that a command began."""
+    """A connection to Ray that a command began; times are by the system's monotonic clock."""
 
     words: list[str]  # how the command was called
     starts: int  # how often it was started by itself
     is_own: bool  # Ray was started by the command
-    until: float  # when the attempt has failed, by the system's monotonic clock
+    until: float | None  # when the attempt has failed; None: it has succeeded
+    since: float = 0.0  # when it succeeded
 
     def has_failed(self) -> bool:
         """Say whether it has taken too long."""
-        return time.monotonic() > self.until
+        return self.until is not None and time.monotonic() > self.until
 
 
 class End(NamedTuple):
@@ -49,7 +51,7 @@ class End(NamedTuple):
 
     code: int  # negative: by this signal
     is_stopped: bool  # the user has stopped the command
-    attempt: Attempt | None  # it was connecting to Ray
+    attempt: Attempt | None  # it was connecting to Ray, or connected
 
     def is_its_own(self) -> bool:
         """Say whether the command ended by itself, not by a request to stop or by Ray."""
@@ -63,7 +65,7 @@ def go_on_in_child(go_on: Callable[[End], None]) -> None:
     """Return in a child process; this one waits for it and ends as it does.
 
     go_on: called here if the user has stopped the child before it heard requests to stop, or Ray
-    has ended it while it was connecting, or let it wait.
+    has ended it, or let it wait while it was connecting.
     """
     if sys.platform != "linux":
         return
@@ -92,21 +94,33 @@ def go_on_in_child(go_on: Callable[[End], None]) -> None:
 
 @contextlib.contextmanager
 def connecting(is_own: bool, seconds: float) -> Iterator[None]:
-    """Note for the parent that this process is connecting to Ray, until that is over.
+    """Note for the parent that this process is connecting to Ray, and then that it is connected.
 
     seconds: how long that may take; then the parent kills this process.
     """
-    notes = _notes()
-    if notes is None:
-        yield
-        return
     starts, until = int(os.environ.get(STARTS, "0")), time.monotonic() + seconds
     attempt = Attempt(sys.orig_argv, starts, is_own, until)
-    os.pwrite(notes, json.dumps(attempt).encode(), 0)
+    with ending_by_itself():
+        _note(attempt)
+        yield
+        attempt = attempt._replace(until=None, since=time.monotonic())
+    _note(attempt)
+
+
+@contextlib.contextmanager
+def ending_by_itself() -> Iterator[None]:
+    """Note at the end that Ray does not end this process any more: whatever happens is its own."""
     try:
         yield
     finally:
+        _note(None)
+
+
+def _note(attempt: Attempt | None) -> None:
+    if (notes := _notes()) is not None:
         os.ftruncate(notes, 0)
+        if attempt is not None:
+            os.pwrite(notes, json.dumps(attempt).encode(), 0)
 
 
 def replace_command(words: list[str], environment: dict[str, str]) -> None:

@@ -17,7 +17,7 @@ import ray
 from ray._private.state import available_resources_per_node
 from ray.actor import ActorHandle
 
-from fedgps_ray.cluster.parent import connecting
+from fedgps_ray.cluster.parent import connecting, ending_by_itself
 from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.cluster.reaper import Reaper
 from fedgps_ray.cluster.starting import kill_sessions, session_folder, start_local
@@ -114,7 +114,8 @@ def connected(address: str | None) -> Iterator[None]:
 
 def stop() -> None:
     """Leave Ray, and end what this process has started of it."""
-    ray.shutdown()
+    with ending_by_itself():
+        ray.shutdown()
     while _REAPERS:
         _REAPERS.pop().dismiss()
 

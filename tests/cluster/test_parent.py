@@ -72,6 +72,14 @@ def test_a_command_that_ray_ends_while_it_connects_is_started_again(end):
     assert done.stderr.count("starting Ray again and going on with what is missing") == 2
 
 
+def test_a_command_that_ray_ends_when_it_is_connected_is_started_again():
+    """As it does if its control process dies while a question to it is on its way."""
+    work = "with parent.connecting(True, 60): pass\nif not starts: os._exit(1)\nprint(starts)"
+    done = run(work)
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    assert "Ray has died and has ended the command; starting Ray again" in done.stderr
+
+
 HANGS = "import ctypes; ctypes.PyDLL(None).sleep(60)"  # with all threads of Python
 
 
@@ -208,7 +216,7 @@ if starts == 0:
     "before",
     [
         "pass",
-        "with parent.connecting(True, 60): pass",
+        "with parent.ending_by_itself():\n    with parent.connecting(True, 60): pass",
         "try:\n    with parent.connecting(True, 60): 1 / 0\nexcept ZeroDivisionError: pass",
         # a command that has replaced itself while it was connecting
         "if not starts:\n    with parent.connecting(True, 60):\n"
