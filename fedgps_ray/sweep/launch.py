@@ -27,7 +27,6 @@ from fedgps_ray.cluster.policy import POLICY
 from fedgps_ray.data.datasets import DatasetSpec
 from fedgps_ray.errors import Lost, UserError, first_line
 from fedgps_ray.references import Found
-from fedgps_ray.results.schema import STOPPED
 from fedgps_ray.results.uri import redacted
 from fedgps_ray.spec import ExecutionSpec, TrialSpec
 from fedgps_ray.sweep import library
@@ -101,7 +100,7 @@ def run(tracker: Tracker, to_do: Sequence[TrialSpec], way: Way) -> None:
     if tracker.is_stopping:
         tracker.state.losses.clear()  # that the user stopped the sweep is why trials are left
     for trial_id in tracker.stopped:  # not to be continued, though it has rounds left
-        tracker.note(trial_id, status=STOPPED)
+        tracker.note_stopped(trial_id)
 
 
 def _code(specs: Sequence[TrialSpec]) -> list[Found]:

@@ -151,6 +151,13 @@ class Tracker:
         store.note(**facts)
         self.ledger.put(spec)
 
+    def note_stopped(self, trial_id: str) -> None:
+        """Note that a search has stopped a trial; one that was killed while it ended goes on."""
+        spec = self.specs[trial_id]
+        self.ledger.fetch(spec)
+        if "summary" in read_trial(self.ledger.place(spec)):
+            self.note(trial_id, status=STOPPED)
+
     def ended(self, trial_id: str) -> None:
         """Note that a trial has come to its end."""
         if trial_id not in self.state.running:
@@ -169,7 +176,7 @@ class Tracker:
             self.state.diverged += 1
         else:
             self.state.finished += 1
-        if status == STOPPED and "summary" in info:  # else killed before it had one: it goes on
+        if status == STOPPED:
             self.stopped.add(trial_id)
         best = info.get("summary", {}).get("best_accuracy")
         score = "" if best is None else f", best accuracy {best:.2%}"
