@@ -221,7 +221,7 @@ def _other_rounds(
                 return _explained(f"round {event['round']}: {told}", record.info)
         if is_part and not left:
             break
-    return None
+    return "it ended earlier this time" if left else None
 
 
 def _other(row: Table, now: Table, readers: Mapping[str, Reader]) -> str | None:
@@ -243,8 +243,6 @@ def _other_files(record: Record, fresh: Path) -> str | None:
         if record.info.get(name) != now.get(name):
             return f"{name} is {record.info.get(name)} on record and {now.get(name)} now"
     rows = {name: _rows(fresh, name, now) for name in TABLES}
-    if len(rows["rounds.parquet"]) != len(record.rounds):
-        return "it ended earlier this time"
     for name, readers in (("clients.parquet", OF_CLIENTS), ("partition.parquet", OF_PARTITION)):
         if told := _other_rows(record.rows[name], rows[name], readers):
             return _explained(f"{name}: {told}", record.info)

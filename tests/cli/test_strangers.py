@@ -34,6 +34,7 @@ from fedgps_ray.rounds.trial import run_trial
 from fedgps_ray.spec import ExecutionSpec, trial_spec
 from fedgps_ray.sweep.state import State
 from fedgps_ray.sweep.state import load as load_state
+from fedgps_ray.tools import replay
 from fedgps_ray.units import printable
 
 SPEC = trial_spec(
@@ -492,6 +493,15 @@ def test_a_kept_checkpoint_that_goes_with_other_rows_is_told(with_checkpoint, fe
     code, said, _ = fedgps("verify", with_checkpoint, "--rounds", 1)
     told = "the rows of finished rounds are missing or were changed"
     assert (code, told in " ".join(said.split())) == (1, True), said
+
+
+@pytest.mark.parametrize("is_part", [True, False])
+def test_a_replay_that_ends_too_early_is_told(with_checkpoint, is_part, tmp_path_factory):
+    rows = read_rows(trial_json(with_checkpoint).with_name("rounds.parquet"), schema.ROUNDS)
+    again = ExecutionSpec(out=tmp_path_factory.mktemp("again"), actors=0)
+    events = itertools.islice(run_trial(SPEC, again), 1 + 2)
+    told = replay._other_rounds(None, events, rows.to_pylist(), is_part)
+    assert told == "it ended earlier this time"
 
 
 def test_a_replay_follows_no_link_out_of_the_folder(with_checkpoint, fedgps, tmp_path_factory):
