@@ -523,6 +523,7 @@ WRONG = [  # command, and what its message must name
     ("sweep empty", "empty is not a file"),
     (f"sweep {QUICKSTART} --set seed=[]", "seed = []: the list is empty"),
     ("watch gone", "there is no folder gone"),
+    ("verify runs/gone", "there is no folder runs/gone"),
     ("watch empty", "no trials in empty"),
     ("status gone", "there is no folder gone"),
     ("status emty", "Did you mean 'empty'?"),

@@ -1,5 +1,6 @@
 """verify: the methods compute what they should, and results are what their settings give."""
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,12 +15,14 @@ from fedgps_ray.errors import UserError
 from fedgps_ray.experiment.files import named_method
 from fedgps_ray.methods import METHODS
 from fedgps_ray.methods.outside import make
-from fedgps_ray.results.folders import no_results
+from fedgps_ray.results.folders import check_folder, no_results
 from fedgps_ray.results.named import known_files
 from fedgps_ray.results.read import read_trial, trial_folders
 from fedgps_ray.tools.replay import Replay, replay
 from fedgps_ray.tools.verify import Proof, run_checks, run_laws
 from fedgps_ray.units import printable
+
+OWN_CODE = re.compile(r":|\.py$")
 
 
 def verify(options: Verify) -> None:
@@ -34,6 +37,9 @@ def verify(options: Verify) -> None:
 def _folder(options: Verify) -> Path | None:
     """Return the results folder to verify, if one is named."""
     names = options.names or []
+    for name in names:
+        if "/" in name and not OWN_CODE.search(name):
+            check_folder(Path(name))
     folders = [Path(name) for name in names if name not in METHODS and Path(name).is_dir()]
     if not folders:
         _refuse_options_of_folders(options)
