@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedgps_ray.cli.app import err, say
-from fedgps_ray.cluster.parent import STARTS, End, replace_command
+from fedgps_ray.cluster.parent import STARTS, Begun, End, note_begun, replace_command
 from fedgps_ray.cluster.stops import has_come, hear
 from fedgps_ray.errors import UserError
 from fedgps_ray.loading import load
@@ -32,15 +32,33 @@ class Start(NamedTuple):
 
 
 def how_to_continue(folder: Path, execution: "ExecutionSpec") -> str:
+    """Return what to type to continue."""
+    return _typed(_begun(folder, execution))
+
+
+def _begun(folder: Path, execution: "ExecutionSpec") -> Begun:
+    storage = execution.storage
+    if storage is not None:
+        storage = load("fedgps_ray.results.uri:redacted")(storage)
+    return Begun(str(folder), execution.address, storage)
+
+
+def _typed(begun: Begun | None) -> str:
     """Return what to type to continue: where to run and store is not taken from a folder."""
-    if not any((folder / name).exists() for name in ("trial.json", "experiment.json")):
+    if begun is None or not _is_under_way(Path(begun.folder)):
         return "the same command"
-    words = ["fedgps-ray", "resume", str(folder)]
-    if execution.address is not None:
-        words += ["--address", execution.address]
-    if execution.storage is not None:
-        words += ["--storage", load("fedgps_ray.results.uri:redacted")(execution.storage)]
+    words = ["fedgps-ray", "resume", begun.folder]
+    if begun.address is not None:
+        words += ["--address", begun.address]
+    if begun.storage is not None:
+        words += ["--storage", begun.storage]
     return shlex.join(words)
+
+
+def _is_under_way(folder: Path) -> bool:
+    """Say whether a folder has something to resume; a trial with a result was to be run again."""
+    names = ("trial.json", "experiment.json")
+    return any((folder / name).exists() for name in names) and not _has_ended(folder)
 
 
 def survive(folder: Path, execution: "ExecutionSpec") -> None:
@@ -48,6 +66,7 @@ def survive(folder: Path, execution: "ExecutionSpec") -> None:
 
     Once Ray is there, there will be work to keep when the user stops the command.
     """
+    note_begun(_begun(folder, execution))
     load("fedgps_ray.cluster.session:answer_with")(
         on_connection=hear, on_loss=lambda loss: _answer(loss, folder, execution)
     )
@@ -66,15 +85,13 @@ def _answer(loss: "Loss", folder: Path, execution: "ExecutionSpec") -> None:
     if not loss.is_own:
         leave(f"{what}; once the cluster is back, continue with: {again}")
     starts, seconds = int(ENVIRONMENT.get(STARTS, "0")), time.monotonic() - BEGAN
-    discards = _has_ended(folder)  # the command is still to throw away what is there
-    words = [word for word in sys.orig_argv if discards or word not in DISCARDING]
-    _start_again(what, again, Start(words, starts, seconds))
+    _start_again(what, again, Start(_words(sys.orig_argv, folder), starts, seconds))
 
 
 def go_on(end: End) -> None:
     """Go on after the command's process was stopped, or ended by Ray."""
     err.show_cursor(True)
-    what, again = "Ray has died or hung while the command was connecting to it", "the same command"
+    what, again = "Ray has died or hung while the command was connecting to it", _typed(end.begun)
     attempt, seconds = end.attempt, 0.0
     if attempt is not None and attempt.until is None:
         what, seconds = "Ray has died and has ended the command", time.monotonic() - attempt.since
@@ -83,7 +100,15 @@ def go_on(end: End) -> None:
     elif not attempt.is_own:
         leave(f"{what}; once the cluster is back, continue with: {again}")
     else:
-        _start_again(what, again, Start(attempt.words, attempt.starts, seconds))
+        folder = None if end.begun is None else Path(end.begun.folder)
+        _start_again(what, again, Start(_words(attempt.words, folder), attempt.starts, seconds))
+
+
+def _words(words: list[str], folder: Path | None) -> list[str]:
+    """Return a command's words without those that would throw away what it has done since."""
+    if folder is None or _has_ended(folder):  # it has thrown nothing away yet
+        return words
+    return [word for word in words if word not in DISCARDING]
 
 
 def _start_again(what: str, again: str, last: Start) -> None:

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -32,6 +33,14 @@ LOOK_SECONDS = 1.0  # how often to look whether the child has come to an end of 
 _stopped_at = -ECHO_SECONDS  # when the last request to stop came, echoes aside
 
 
+class Begun(NamedTuple):
+    """What a command has begun: the folder of its results, where it runs, where else they go."""
+
+    folder: str
+    address: str | None = None
+    storage: str | None = None  # without passwords
+
+
 class Attempt(NamedTuple):
     """A connection to Ray that a command began; times are by the system's monotonic clock."""
 
@@ -46,12 +55,20 @@ class Attempt(NamedTuple):
         return self.until is not None and time.monotonic() > self.until
 
 
+class Notes(NamedTuple):
+    """What a command notes for its parent."""
+
+    attempt: Attempt | None = None  # it is connecting to Ray, or connected
+    begun: Begun | None = None
+
+
 class End(NamedTuple):
     """How the process of a command has ended."""
 
     code: int  # negative: by this signal
     is_stopped: bool  # the user has stopped the command
-    attempt: Attempt | None  # it was connecting to Ray, or connected
+    attempt: Attempt | None
+    begun: Begun | None
 
     def is_its_own(self) -> bool:
         """Say whether the command ended by itself, not by a request to stop or by Ray."""
@@ -59,6 +76,10 @@ class End(NamedTuple):
             return False
         attempt = self.attempt
         return attempt is None or not (self.code in ENDED_BY_RAY or attempt.has_failed())
+
+
+_noted = Notes()  # by this process
+_NOTING = threading.Lock()  # Ray may be started in another thread than the one that works
 
 
 def go_on_in_child(go_on: Callable[[End], None]) -> None:
@@ -69,7 +90,7 @@ def go_on_in_child(go_on: Callable[[End], None]) -> None:
     """
     if sys.platform != "linux":
         return
-    if (old := _notes()) is not None:  # the command has replaced itself
+    if (old := _notes_file()) is not None:  # the command has replaced itself
         os.ftruncate(old, 0)
         return
     for number in (signal.SIGCHLD, signal.SIGALRM):
@@ -101,10 +122,15 @@ def connecting(is_own: bool, seconds: float) -> Iterator[None]:
     starts, until = int(os.environ.get(STARTS, "0")), time.monotonic() + seconds
     attempt = Attempt(sys.orig_argv, starts, is_own, until)
     with ending_by_itself():
-        _note(attempt)
+        _note(attempt=attempt)
         yield
         attempt = attempt._replace(until=None, since=time.monotonic())
-    _note(attempt)
+    _note(attempt=attempt)
+
+
+def note_begun(begun: Begun) -> None:
+    """Note for the parent what this process has begun, so that it can say how to continue."""
+    _note(begun=begun)
 
 
 @contextlib.contextmanager
@@ -113,14 +139,16 @@ def ending_by_itself() -> Iterator[None]:
     try:
         yield
     finally:
-        _note(None)
+        _note(attempt=None)
 
 
-def _note(attempt: Attempt | None) -> None:
-    if (notes := _notes()) is not None:
-        os.ftruncate(notes, 0)
-        if attempt is not None:
-            os.pwrite(notes, json.dumps(attempt).encode(), 0)
+def _note(**news: Attempt | Begun | None) -> None:
+    global _noted
+    with _NOTING:
+        _noted = _noted._replace(**news)  # type: ignore[arg-type]
+        if (file := _notes_file()) is not None:
+            os.ftruncate(file, 0)
+            os.pwrite(file, json.dumps(_noted).encode(), 0)
 
 
 def replace_command(words: list[str], environment: dict[str, str]) -> None:
@@ -128,7 +156,7 @@ def replace_command(words: list[str], environment: dict[str, str]) -> None:
 
     The system remembers that for the thread that asked for it, and only this one goes on.
     """
-    if _notes() is not None:
+    if _notes_file() is not None:
         _end_with(os.getppid())
     os.execve(sys.executable, [sys.executable, *words], environment)
 
@@ -140,7 +168,7 @@ def is_echo() -> bool:
     """
     global _stopped_at
     now = time.monotonic()
-    if _notes() is not None and now - _stopped_at < ECHO_SECONDS:
+    if _notes_file() is not None and now - _stopped_at < ECHO_SECONDS:
         return True
     _stopped_at = now
     return False
@@ -148,10 +176,10 @@ def is_echo() -> bool:
 
 def has_parent() -> bool:
     """Say whether this process works for a parent that says how it has ended."""
-    return _notes() is not None
+    return _notes_file() is not None
 
 
-def _notes() -> int | None:
+def _notes_file() -> int | None:
     """Return the file for notes, if this process is the child of a parent that reads them."""
     parent, _, notes = os.environ.get(PLACE, "").partition(" ")
     return int(notes) if parent == str(os.getppid()) else None
@@ -179,11 +207,11 @@ def _wait(child: int, notes: int) -> End:
         if info.si_signo in PASSED_ON and info.si_code <= 0:
             os.kill(child, info.si_signo)
         ended, status = os.waitpid(child, os.WNOHANG)
-        attempt = _noted(notes)  # after its end the child's last note stands
+        noted = _read(notes)  # after its end the child's last note stands
         if ended:
             _stop_timer()
-            return End(os.waitstatus_to_exitcode(status), is_stopped, attempt)
-        if attempt is not None and attempt.has_failed():
+            return End(os.waitstatus_to_exitcode(status), is_stopped, *noted)
+        if noted.attempt is not None and noted.attempt.has_failed():
             os.kill(child, signal.SIGKILL)
 
 
@@ -198,11 +226,12 @@ def _stop_timer() -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
-def _noted(notes: int) -> Attempt | None:
-    """Return what the child is trying; half a note will be whole the next time."""
+def _read(file: int) -> Notes:
+    """Return what the child has noted; half a note will be whole the next time."""
     with contextlib.suppress(ValueError):
-        return Attempt(*json.loads(os.pread(notes, os.fstat(notes).st_size, 0)))
-    return None
+        attempt, begun = json.loads(os.pread(file, os.fstat(file).st_size, 0))
+        return Notes(attempt and Attempt(*attempt), begun and Begun(*begun))
+    return Notes()
 
 
 def _end_like(code: int) -> None:

@@ -69,6 +69,8 @@ def test_an_old_result_is_still_thrown_away(tmp_path):
     assert [line.split(maxsplit=2)[2] for line in done.stdout.splitlines()] == [
         "['--restart', 'own']"
     ] * 3
+    stopped = run("--restart", "own, stopped", folder=tmp_path / "trials" / spec.trial_id)
+    assert stopped.stderr == "interrupted; to continue: the same command\n"
 
 
 def test_a_ray_that_was_stopped_with_the_command_is_not_started_again():

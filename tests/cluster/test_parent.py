@@ -187,6 +187,38 @@ def test_a_command_that_works_longer_than_connecting_may_take_is_left_alone():
     assert run(work).returncode == 7
 
 
+def test_it_says_how_to_resume_what_had_begun(tmp_path):
+    (tmp_path / "trial.json").touch()
+    begin = f"parent.note_begun(parent.Begun({str(tmp_path)!r}, 'HOST:1', 's3://***@b'))\n"
+    dies = DIES_CONNECTING.format(seconds=60, own=False, times=1, end="os._exit(1)")
+    done = run(begin + dies)
+    to_type = f"fedgps-ray resume {tmp_path} --address HOST:1 --storage 's3://***@b'"
+    assert done.stderr.endswith(f"once the cluster is back, continue with: {to_type}\n")
+
+
+def test_what_had_begun_is_not_thrown_away_when_it_is_started_again(tmp_path):
+    (tmp_path / "trial.json").touch()
+    begin = f"parent.note_begun(parent.Begun({str(tmp_path)!r}))\n"
+    dies = DIES_CONNECTING.format(seconds=60, own=True, times=1, end="os._exit(1)")
+    assert run(begin + dies, "run", "--restart").stdout == "connected, start 1 ['run']\n"
+
+
+def test_notes_of_two_threads_are_both_kept(tmp_path, monkeypatch):
+    """Ray is started in the background while the command looks at its folder."""
+    with (tmp_path / "notes").open("w+b") as file:
+        monkeypatch.setenv(parent.PLACE, f"{os.getppid()} {file.fileno()}")
+        monkeypatch.setattr(parent, "_noted", parent.Notes())
+        with parent.connecting(is_own=True, seconds=60):
+            parent.note_begun(parent.Begun("here"))
+            attempt, begun = parent._read(file.fileno())
+            assert attempt.until > time.monotonic()
+            assert begun == ("here", None, None)
+        assert parent._read(file.fileno()).attempt.until is None
+        with parent.ending_by_itself():
+            pass
+        assert parent._read(file.fileno()) == (None, parent.Begun("here"))
+
+
 def test_it_is_not_started_for_ever():
     done = run(DIES_CONNECTING.format(seconds=60, own=True, times=99, end="os._exit(1)"))
     assert (done.returncode, done.stdout) == (again.LOST, "")
