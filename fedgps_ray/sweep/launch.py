@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import logging
+import math
 import os
 import signal
 import tempfile
@@ -193,7 +194,7 @@ def _name(trial: Trial) -> str:
 def _scheduler(stopping: Stopping | None, cells: list[Config]) -> TrialScheduler:
     """Return what may stop trials early: in a search only, never a cell of a table."""
     if stopping is None or stopping.scheduler == "none":
-        return FIFOScheduler()
+        return _InOrder()  # type: ignore[no-untyped-call]
     rounds = max(cell["rounds"] for cell in cells)
     mode = "min" if stopping.metric == "loss" else "max"
     common: dict[str, Any] = {"time_attr": "rounds_done", "metric": stopping.metric, "mode": mode}
@@ -203,7 +204,17 @@ def _scheduler(stopping: Stopping | None, cells: list[Config]) -> TrialScheduler
 
 
 class _LetsEnd(TrialScheduler):
-    """Never stops a trial that has its last round: only its model is still to be written."""
+    """Gives trials that are stopped the time to write their checkpoints, and stops none at its end.
+
+    One that has its last round has only its model still to write.
+    """
+
+    def on_trial_add(self, tune_controller: TuneController, trial: Trial) -> None:
+        """Tune itself kills trials ten seconds after Ctrl-C."""
+        seconds = POLICY.stop_seconds * POLICY.pace().slowness + POLICY.status_seconds
+        wrapped: Any = tune_controller  # what Tune gives to schedulers
+        wrapped._tune_controller._actor_force_cleanup_timeout = math.ceil(seconds)
+        super().on_trial_add(tune_controller, trial)
 
     def on_trial_result(
         self, tune_controller: TuneController, trial: Trial, result: dict[str, Any]
@@ -212,6 +223,10 @@ class _LetsEnd(TrialScheduler):
         if result.get("rounds_done", 0) >= trial.config["cell"]["rounds"]:
             return TrialScheduler.CONTINUE
         return super().on_trial_result(tune_controller, trial, result)
+
+
+class _InOrder(_LetsEnd, FIFOScheduler):
+    """Runs every trial to its end."""
 
 
 class _Asha(_LetsEnd, ASHAScheduler):

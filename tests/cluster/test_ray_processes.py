@@ -40,6 +40,22 @@ class Held(FedGPSCF):
             time.sleep(0.02)
         return super().work(local, message, memory)
 """
+SLOW = """
+import time
+from fedgps_ray.methods.fedavg import FedAvg
+from fedgps_ray.rounds import checkpoint
+
+make = checkpoint._make
+
+def slowly(folder):
+    time.sleep(15)
+    make(folder)
+
+class Slow(FedAvg):
+    def merge(self, state, replies):
+        checkpoint._make = slowly
+        return super().merge(state, replies)
+"""
 COMMAND = [sys.executable, "-m", "fedgps_ray"]
 
 
@@ -403,6 +419,21 @@ def sweeping(start, experiment, tmp_path, until):
         return run
 
     return begin
+
+
+def test_a_sweep_that_is_stopped_waits_for_slow_checkpoints(start, tmp_path, until):
+    (tmp_path / "slow.py").write_text(SLOW)
+    settings = 'dataset = "digits"\nmodel = "mlp"\nrounds = 100000\nmethod = "slow.py:Slow"\n'
+    file, out = tmp_path / "slow.toml", tmp_path / "out"
+    file.write_text(f'name = "slow"\n[base]\n{settings}[execution]\ncheckpoint_seconds = 1000\n')
+    run = start(out, *sweep_command(file, out))
+    until(lambda: run.rounds_done() >= 2, 120)
+    os.killpg(run.process.pid, signal.SIGINT)
+    _, told = run.process.communicate(timeout=patient(120))
+    assert run.process.returncode == 130, told
+    last = max((run.folder / "checkpoint").glob("round-*.json"))
+    assert json.loads(last.read_text())["rounds_done"] == run.rounds_done()
+    assert read_trial(run.folder)["status"] == "interrupted"
 
 
 @contextlib.contextmanager

@@ -114,7 +114,7 @@ def test_a_search_stops_no_trial_that_has_its_last_round(scheduler, done, decisi
     cells = [{"rounds": 9} for _ in range(6)]
     chosen = launch._scheduler(Stopping(scheduler, "accuracy"), cells)
     trials = [TuneTrial(str(number), {"cell": cell}) for number, cell in enumerate(cells)]
-    controller = SimpleNamespace(get_live_trials=lambda: trials)
+    controller = SimpleNamespace(get_live_trials=lambda: trials, _tune_controller=SimpleNamespace())
     for trial in trials:
         chosen.on_trial_add(controller, trial)
     *better, worst = trials
