@@ -258,6 +258,7 @@ def _watched(tracker: Tracker) -> Iterator[None]:
         if tracker.is_stopping:
             raise KeyboardInterrupt
         tracker.is_stopping = True
+        tracker.state.tell("stopping: trials write their checkpoints; Ctrl-C again ends at once")
         session.expect_deaths()
         os.kill(os.getpid(), signal.SIGUSR1)
 

@@ -44,6 +44,7 @@ def test_a_stop_before_tune_listens_is_an_interrupt(number, tracker):
     with pytest.raises(KeyboardInterrupt), launch._watched(tracker):
         os.kill(os.getpid(), number)
     assert tracker.is_stopping
+    assert "stopping: trials write" in tracker.state.events[-1][1]
     assert [signal.getsignal(n) for n in (*launch.STOPPING, signal.SIGUSR1)] == before
 
 

@@ -1,5 +1,6 @@
 """One trial from its options to its summary."""
 
+import contextlib
 from pathlib import Path
 
 import typer
@@ -113,6 +114,8 @@ def _run(spec: TrialSpec, execution: ExecutionSpec, restart: bool, folder: Path)
     except KeyboardInterrupt:
         if execution.actors != 0:
             expect_deaths()
-        events.close()
+            say("stopping: the trial writes its checkpoint; Ctrl-C again ends at once")
+        with contextlib.suppress(KeyboardInterrupt):  # the user does not want to wait
+            events.close()
         say(f"interrupted; to continue: {how_to_continue(folder, execution)}")
         raise typer.Exit(130) from None
