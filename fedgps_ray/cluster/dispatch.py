@@ -98,6 +98,14 @@ class Seat:
         """Cost of what the actor has still to do."""
         return sum(unit.cost for call in self.calls.values() for unit in call.units)
 
+    def takes(self, unit: Unit) -> bool:
+        """Say whether it can do a unit now; one with which an actor died has to be alone.
+
+        Otherwise it could be blamed for what comes after it: its answer may be lost in that death.
+        """
+        held = [one for call in self.calls.values() for one in call.units]
+        return self.is_ready and not (held and any(one.deaths for one in [unit, *held]))
+
 
 class Dispatcher:
     """Hands units to actors and waits for them."""
@@ -252,7 +260,7 @@ class Dispatcher:
         for since, unit in still:
             if time.monotonic() - since > self.policy.own_actor_seconds or self._is_gone(unit):
                 unit.own_actor = None
-            loads = {i: seat.load for i, seat in enumerate(self.seats) if seat.is_ready}
+            loads = {i: seat.load for i, seat in enumerate(self.seats) if seat.takes(unit)}
             calls, _ = place([unit.cost], [unit.own_actor], loads)
             for actor in calls:
                 self._call(self.seats[actor], [unit])

@@ -1,5 +1,6 @@
 """Who is to blame for the deaths of an actor."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -40,3 +41,22 @@ def test_what_dies_with_its_node_or_for_want_of_memory_is_not_to_blame(deaths, k
 
 def test_two_deaths_are_not_enough():
     die(("here", DIED), ("here", DIED))
+
+
+def test_what_actors_died_with_is_alone_in_the_next_one():
+    """The answer of a unit may be lost because the next one kills the actor."""
+    units = [Unit(lambda arguments: None, 1.0, f"client {i}", deaths=i < 2) for i in range(4)]
+    seat, now = Seat(None, "worker-0"), time.monotonic()
+    state = SimpleNamespace(
+        policy=RetryPolicy(),
+        seats=[seat],
+        waiting=[(now, unit) for unit in units],
+        _is_gone=lambda unit: False,
+        _call=lambda seat, units: seat.calls.update({units[0].name: Call(units, [])}),
+    )
+    together = []
+    while state.waiting:
+        seat.calls.clear()
+        Dispatcher._hand_out_waiting(state)
+        together.append(list(seat.calls))
+    assert together == [["client 0"], ["client 1"], ["client 2", "client 3"]]
