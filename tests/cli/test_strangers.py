@@ -140,12 +140,21 @@ def test_storage_and_data_in_a_folder_are_shown_and_ignored(interrupted, fedgps,
     assert (victim / "thesis.txt").read_text() == "precious"
 
 
-def test_a_number_of_actors_that_cannot_be_is_one_line(interrupted, fedgps):
-    edit(interrupted, actors=-1)
-    code, said, errors = fedgps("resume", interrupted)
-    assert code == 2
-    where = f"error: {interrupted} says how to run, and that cannot be: "
-    assert f"{where}actors: must be 'auto' or a number from 0, got -1" in said + errors
+@pytest.mark.parametrize(
+    ("told", "problem"),
+    [
+        ({"actors": -1}, "actors: must be 'auto' or a number from 0, got -1"),
+        ({"files": "99"}, "execution.files: must be a table, got '99'"),
+    ],
+)
+def test_a_way_to_run_that_cannot_be_is_one_line(told, problem, interrupted, fedgps):
+    edit(interrupted, **told)
+    trial = interrupted / "trials" / SPEC.trial_id
+    for _ in range(2):  # the trial stays where it is, though its file is damaged
+        code, said, errors = fedgps("resume", interrupted)
+        assert code == 2
+        where = f"error: {trial} says how to run, and that cannot be: "
+        assert f"{where}{problem}" in said + errors
 
 
 def test_what_the_user_repeats_is_used(interrupted, monkeypatch):

@@ -79,17 +79,23 @@ def admit_code(settings: Table, folders: list[Path], trust: bool) -> None:
 
 def _execution(told: Table, options: Resume, out: Path) -> ExecutionSpec:
     """Return how to run: as the user says, and as the folder says where that is harmless."""
-    harmless = {key: told[key] for key in KEPT if key in told}
-    harmless["log"] = [name for name in _logs(told) if name in LOCAL_LOGS]
-    try:
-        execution_spec(**harmless)
-    except UserError as problem:
-        raise UserError(f"{out} says how to run, and that cannot be: {problem}") from None
-    files = known_files(told.get("files", {}))
+    harmless = _harmless(told, out)
     for line in _ignored(told, options):
         say(line)
     use_token(options.address)
-    return execution_spec(**{**harmless, "files": files, **options.wanted, "out": out})
+    return execution_spec(**{**harmless, **options.wanted, "out": out})
+
+
+def _harmless(told: Table, folder: Path) -> Table:
+    """Return what is taken over of how a folder was run; refuse what cannot be."""
+    harmless = {key: told[key] for key in KEPT if key in told}
+    try:
+        harmless["log"] = [name for name in _logs(told) if name in LOCAL_LOGS]
+        harmless["files"] = known_files(told.get("files", {}))
+        execution_spec(**harmless)
+    except UserError as problem:
+        raise UserError(f"{folder} says how to run, and that cannot be: {problem}") from None
+    return harmless
 
 
 def _logs(told: Table) -> list[str]:
@@ -171,6 +177,7 @@ def _to_do(trial: Path, trust: bool, unreadable: list[str]) -> Rest | None:
             return None
         admit_code(info["spec"], [trial, out], trust)
         spec = spec_of(trial, info)
+        _harmless(info["execution"], trial)
     except UserError as problem:  # it cannot be run; the other trials go on
         unreadable.append(str(problem))
         return None
